@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The only place for compiler extensions. Everything else is C11 and POSIX 2008.
+ */
+#ifndef TD_BASE_COMPILER_H
+#define TD_BASE_COMPILER_H
+
+/* Checks a printf-like function: f is the format's position, a the first value's. */
+#define TD_PRINTF(f, a) __attribute__((format(printf, f, a)))
+#define TD_UNUSED       __attribute__((unused))
+#define TD_MUST_USE     __attribute__((warn_unused_result))
+#define TD_ALIGNED(n)   __attribute__((aligned(n)))
+
+#define TD_MIN(a, b)    ((a) < (b) ? (a) : (b))
+#define TD_MAX(a, b)    ((a) > (b) ? (a) : (b))
+#define TD_COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+#endif

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Small files. See file.h.
+ */
+#define _POSIX_C_SOURCE 200809L
+#include "base/file.h"
+
+#include "base/limits.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+bool td_is_lfs_pointer(const char *p, size_t n)
+{
+    static const char head[] = "version https://git-lfs.github.com/spec/";
+    return n >= sizeof(head) - 1 && memcmp(p, head, sizeof(head) - 1) == 0;
+}
+
+static enum td_status read_all(int fd, const char *path, size_t size,
+                               struct td_buf *out, struct td_error *err)
+{
+    if (td_buf_reserve(out, size) != TD_OK)
+        return td_error_set(err, out->status, "cannot hold %s (%zu bytes)", path, size);
+    while (out->len < size) {
+        ssize_t n = read(fd, out->p + out->len, size - out->len);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return td_error_set(err, TD_E_IO, "cannot read %s: %s", path,
+                                strerror(errno));
+        if (n == 0)
+            break;
+        td_buf_set_len(out, out->len + (size_t)n);
+    }
+    return TD_OK;
+}
+
+enum td_status td_file_read(const char *path, struct td_buf *out, struct td_error *err)
+{
+    enum td_status s = TD_OK;
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) {
+        s = errno == ENOENT || errno == ENOTDIR ? TD_E_NOT_FOUND : TD_E_IO;
+        return td_error_set(err, s, "cannot open %s: %s", path, strerror(errno));
+    }
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
+        s = td_error_set(err, TD_E_IO, "%s is not a regular file", path);
+        goto out;
+    }
+    if ((uint64_t)st.st_size > out->max) {
+        s = td_error_set(err, TD_E_LIMIT, "%s has %lld bytes, at most %zu are read",
+                         path, (long long)st.st_size, out->max);
+        goto out;
+    }
+    s = read_all(fd, path, (size_t)st.st_size, out, err);
+    if (s == TD_OK && td_is_lfs_pointer(out->p, out->len))
+        s = td_error_set(err, TD_E_LFS_POINTER, "%s is a Git-LFS pointer", path);
+out:
+    (void)close(fd);
+    return s;
+}
+
+bool td_file_exists(const char *path)
+{
+    return access(path, F_OK) == 0;
+}
+
+bool td_file_is_dir(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+enum td_status td_path_join(char *out, size_t size, const char *dir, const char *name,
+                            struct td_error *err)
+{
+    int n = snprintf(out, size, "%s/%s", dir, name);
+    if (n < 0 || (size_t)n >= size)
+        return td_error_set(err, TD_E_LIMIT, "the path %s/%s is too long", dir, name);
+    return TD_OK;
+}

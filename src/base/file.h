@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Small files: read whole, with a ceiling. Weights have their own reader in `load`.
+ */
+#ifndef TD_BASE_FILE_H
+#define TD_BASE_FILE_H
+
+#include "base/buf.h"
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Reads a regular file into an initialised, empty buffer. Errors name the path:
+ * TD_E_NOT_FOUND, TD_E_IO, TD_E_LIMIT (larger than out->max), TD_E_NOMEM,
+ * TD_E_LFS_POINTER when the file is a Git-LFS pointer. */
+enum td_status td_file_read(const char *path, struct td_buf *out, struct td_error *err);
+
+bool td_file_exists(const char *path);
+bool td_file_is_dir(const char *path);
+
+/* Joins directory and name into out (size bytes); TD_E_LIMIT when it does not fit. */
+enum td_status td_path_join(char *out, size_t size, const char *dir, const char *name,
+                            struct td_error *err);
+
+/* True when the bytes are a Git-LFS pointer file. */
+bool td_is_lfs_pointer(const char *p, size_t n);
+
+#endif

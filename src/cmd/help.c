@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tandem help [VERB | options]: everything comes from the verb and option tables.
+ */
+#include "base/buf.h"
+#include "base/limits.h"
+#include "cmd/cmd.h"
+#include "cmd/options.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static void overview(struct td_buf *out)
+{
+    td_buf_adds(out, "tandem serves one large language model over one or several "
+                     "machines.\n\n");
+    for (const struct td_cmd *const *v = td_cmd_list(); *v; v++)
+        td_buf_addf(out, "  tandem %-34s %s\n", (*v)->usage, (*v)->summary);
+    td_buf_adds(out, "  tandem --version\n\n"
+                     "Options of a verb: tandem help VERB. Each is also a TANDEM_* "
+                     "variable and a line of tandem.conf.\n");
+}
+
+static enum td_status one_verb(const struct td_conf *conf, const char *name,
+                               struct td_buf *out, struct td_error *err)
+{
+    for (const struct td_cmd *const *v = td_cmd_list(); *v; v++) {
+        if (strcmp((*v)->name, name) != 0)
+            continue;
+        td_buf_addf(out, "tandem %s\n\n%s\n", (*v)->usage, (*v)->summary);
+        if (*(*v)->details)
+            td_buf_addf(out, "\n%s\n", (*v)->details);
+        td_buf_adds(out, "\n");
+        return td_conf_help(conf, (*v)->verb, out);
+    }
+    td_error_set(err, TD_E_USAGE, "there is no verb \"%s\"", name);
+    td_error_why(err, "help knows the verbs that `tandem help` lists");
+    return TD_E_USAGE;
+}
+
+static int run(struct td_conf *conf, struct td_error *err)
+{
+    struct td_buf out;
+    td_buf_init(&out, 1 * TD_MIB);
+    enum td_status s = TD_OK;
+    if (conf->nargs == 0)
+        overview(&out);
+    else if (strcmp(conf->args[0], "options") == 0)
+        s = td_conf_markdown(conf, &out);
+    else
+        s = one_verb(conf, conf->args[0], &out, err);
+    if (s == TD_OK)
+        (void)fputs(out.p, stdout);
+    td_buf_release(&out);
+    return TD_EXIT_OK;
+}
+
+const struct td_cmd td_cmd_help = {
+    .name = "help",
+    .verb = TD_VERB_ALL,
+    .usage = "help [VERB]",
+    .summary = "this list, or the options of a verb",
+    .details = "`tandem help options` prints all options as a Markdown table.",
+    .run = run,
+};

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Picks the verb, reads its options, prints its error. All other work is the verb's.
+ */
+#include "base/buf.h"
+#include "base/file.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "cmd/cmd.h"
+#include "cmd/options.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct td_cmd *const verbs[] = {&td_cmd_help, NULL};
+
+const struct td_cmd *const *td_cmd_list(void)
+{
+    return verbs;
+}
+
+static const struct td_cmd *find_verb(const char *name)
+{
+    for (const struct td_cmd *const *v = verbs; *v; v++)
+        if (strcmp((*v)->name, name) == 0)
+            return *v;
+    return NULL;
+}
+
+static enum td_status read_file(struct td_conf *conf, struct td_error *err)
+{
+    char path[TD_MAX_PATH];
+    const char *home = getenv("HOME");
+    if (td_conf_is_set(conf, TD_O_CONFIG))
+        return td_conf_parse_file(conf, td_conf_str(conf, TD_O_CONFIG), err);
+    if (td_file_exists("tandem.conf"))
+        return td_conf_parse_file(conf, "tandem.conf", err);
+    if (!home || td_path_join(path, sizeof(path), home, ".config/tandem/tandem.conf",
+                              NULL) != TD_OK)
+        return TD_OK;
+    return td_file_exists(path) ? td_conf_parse_file(conf, path, err) : TD_OK;
+}
+
+static enum td_status read_options(struct td_conf *conf, const struct td_cmd *cmd,
+                                   int argc, char **argv, struct td_error *err)
+{
+    enum td_status s =
+        td_conf_init(conf, td_options, TD_OPTION_COUNT, td_option_hints, err);
+    if (s == TD_OK)
+        s = td_conf_parse_args(conf, cmd->verb, argc, argv, err);
+    if (s == TD_OK)
+        s = td_conf_parse_env(conf, err);
+    if (s == TD_OK)
+        s = read_file(conf, err);
+    if (s == TD_OK && td_conf_is_set(conf, TD_O_EVENT_LOG))
+        s = td_log_open(td_conf_str(conf, TD_O_EVENT_LOG), err);
+    return s;
+}
+
+static int report(const struct td_cmd *cmd, const struct td_error *err)
+{
+    (void)fflush(stdout);
+    (void)fprintf(stderr, "error   %s\n", err->what);
+    if (*err->why)
+        (void)fprintf(stderr, "cause   %s\n", err->why);
+    if (*err->fix)
+        (void)fprintf(stderr, "fix     %s\n", err->fix);
+    if (err->code != TD_E_USAGE)
+        return TD_EXIT_FAILED;
+    if (cmd)
+        (void)fprintf(stderr, "usage   tandem %s\n", cmd->usage);
+    return TD_EXIT_USAGE;
+}
+
+static int run_verb(const struct td_cmd *cmd, int argc, char **argv)
+{
+    struct td_conf conf = {0};
+    struct td_error err;
+    int code = TD_EXIT_FAILED;
+    td_error_init(&err);
+    if (read_options(&conf, cmd, argc, argv, &err) == TD_OK) {
+        if (td_conf_is_set(&conf, TD_O_HELP) && cmd != &td_cmd_help) {
+            conf.args[0] = argv[-1];
+            conf.nargs = 1;
+            code = td_cmd_help.run(&conf, &err);
+        } else {
+            code = cmd->run(&conf, &err);
+        }
+    }
+    if (err.code != TD_OK) {
+        td_event_error(&err);
+        code = report(cmd, &err);
+    }
+    td_conf_release(&conf);
+    td_log_close();
+    return fflush(stdout) != 0 && code == TD_EXIT_OK ? TD_EXIT_FAILED : code;
+}
+
+int main(int argc, char **argv)
+{
+    const char *word = argc > 1 ? argv[1] : "help";
+    if (strcmp(word, "--version") == 0 || strcmp(word, "version") == 0) {
+        (void)printf("tandem %s (%s)\n", TD_VERSION, TD_BUILD);
+        return TD_EXIT_OK;
+    }
+    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0)
+        word = "help";
+    const struct td_cmd *cmd = find_verb(word);
+    if (cmd)
+        return run_verb(cmd, TD_MAX(argc - 2, 0), argv + TD_MIN(argc, 2));
+    struct td_error err;
+    td_error_init(&err);
+    td_error_set(&err, TD_E_USAGE, "unknown verb \"%s\"", word);
+    td_error_why(&err, "tandem's first argument is one of its verbs");
+    td_error_fix(&err, "`tandem help` lists them");
+    return report(NULL, &err);
+}

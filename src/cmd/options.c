@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The option table. See options.h.
+ */
+#include "cmd/options.h"
+
+const struct td_opt td_options[TD_OPTION_COUNT] = {
+#define X(id, name, letter, kind, verbs, value, def, lo, hi, help)                     \
+    {name, letter, kind, (unsigned)(verbs), value, def, lo, hi, help},
+    TD_OPTION_LIST(X)
+#undef X
+};
+
+const struct td_opt_hint td_option_hints[] = {
+    {"tensor-parallel-size", "tandem calls it --tp"},
+    {"tp-size", "tandem calls it --tp"},
+    {"gpu-memory-utilization", "tandem plans in bytes: --memory 84G"},
+    {"mem-fraction-static", "tandem plans in bytes: --memory 84G"},
+    {"distributed-executor-backend", "not needed: give the machines with --hosts a,b"},
+    {"pipeline-parallel-size", "tandem splits tensors only: --tp N"},
+    {"max-seq-len", "tandem calls it --max-model-len"},
+    {"context-length", "tandem calls it --max-model-len"},
+    {"ctx-size", "tandem calls it --max-model-len"},
+    {"n-predict", "tandem calls it --max-tokens"},
+    {"temp", "tandem calls it --temperature"},
+    {"model", "the model is an argument: tandem VERB MODEL"},
+    {"threads-batch", "tandem has one number: --threads"},
+    {"system-prompt", "tandem calls it --system"},
+    {"trust-remote-code", "not needed: tandem runs no code from a model"},
+    {NULL, NULL},
+};
