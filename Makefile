@@ -1,24 +1,36 @@
 # tandem. `make help` lists the targets.
 #
-# B is the build folder; the sanitizer builds use folders of their own.
+# B is the build folder; every other flavour (sanitizers, fuzzers, compilers) builds in
+# a folder of its own below build/, so that switching between them rebuilds nothing.
+#
+#   make unit T=base_json        one unit test (a pattern with %: T=base_%)
+#   make OPT='-O0 -g3'           other flags; a changed flag rebuilds what it touches
+#   make WERROR=1                warnings are errors, as in CI
 
-B        ?= build
-PREFIX   ?= /usr/local
-DESTDIR  ?=
-CC       ?= gcc
-AR       ?= ar
-PKG      ?= pkg-config
-VERSION  := 0.1.0
-PKGS     := jansson libpcre2-8 libutf8proc libedit hwloc libmicrohttpd libcurl zlib libzstd
+B            ?= build
+PREFIX       ?= /usr/local
+DESTDIR      ?=
+AR           ?= ar
+PKG          ?= pkg-config
+FUZZ_SECONDS ?= 5
+VERSION      := 0.1.0
+PKGS         := jansson libpcre2-8 libutf8proc libedit hwloc libmicrohttpd libcurl zlib \
+                libzstd
+ifeq ($(origin CC),default)
+CC := gcc
+endif
 
 OPT      ?= -O2 -g
+KOPT     ?= -O3
 WARN     := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion \
             -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wformat=2 -Wundef \
-            -Wwrite-strings -Wcast-qual -Wdouble-promotion -fno-common
+            -Wwrite-strings -Wcast-qual -Wdouble-promotion -fno-common \
+            $(if $(WERROR),-Werror)
 BUILD_ID := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 CPPFLAGS += -Isrc $(shell $(PKG) --cflags $(PKGS))
 CFLAGS   ?=
-ALLFLAGS  = -std=c11 $(OPT) $(WARN) -fopenmp -pthread -ffp-contract=off $(CPPFLAGS) $(CFLAGS) $(SAN)
+ALLFLAGS  = -std=c11 $(OPT) $(WARN) -fopenmp -pthread -ffp-contract=off $(CPPFLAGS) \
+            $(CFLAGS) $(SAN)
 LDLIBS   += $(shell $(PKG) --libs $(PKGS)) -lm -ldl
 
 ARCH     := $(shell $(CC) -dumpmachine | cut -d- -f1)
@@ -27,48 +39,101 @@ SRC      := $(sort $(wildcard src/*/*.c $(foreach s,$(SHELVES),src/ops/$(s)/*.c)
 OBJ      := $(SRC:src/%.c=$(B)/%.o)
 LIB      := $(B)/libtandem.a
 LIBOBJ   := $(filter-out $(B)/cmd/main.o,$(OBJ))
-UNIT     := $(patsubst tests/unit/%.c,$(B)/tests/%,$(sort $(wildcard tests/unit/*.c)))
 TOOLS    := $(patsubst tools/%.c,$(B)/%,$(wildcard tools/*.c))
+T        ?= %
+UNIT     := $(patsubst tests/unit/%.c,$(B)/tests/%,$(wildcard tests/unit/*.c))
+UNIT     := $(sort $(filter $(B)/tests/$(T),$(UNIT)))
+E2E      := $(sort $(wildcard tests/e2e/*.sh))
+FUZZ     := $(patsubst tests/fuzz/%.c,$(B)/%,$(sort $(wildcard tests/fuzz/fuzz_*.c)))
+TSAN     := $(filter $(foreach r,base load comm sched,$(B)/tests/$(r)_%),$(UNIT))
 
-all: $(B)/tandem $(TOOLS)  ## build the program
+all: $(B)/tandem $(TOOLS)  ## build the program and the tools
 
 $(B)/tandem: $(B)/cmd/main.o $(LIB)
 	$(CC) $(ALLFLAGS) -o $@ $^ $(LDFLAGS) $(LDLIBS)
 
-$(LIB): $(LIBOBJ)
-	rm -f $@ && $(AR) rcs $@ $^
+$(LIB): $(LIBOBJ) $(B)/objects
+	@rm -f $@
+	$(AR) rcs $@ $(LIBOBJ)
 
 # Kernels of one instruction set are built with its flags; nothing else is.
-$(B)/ops/x86/%_avx2.o: ISA := -O3 -mavx2 -mfma -mf16c
-$(B)/ops/x86/%_avx512.o: ISA := -O3 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mf16c
-$(B)/ops/x86/%_avx512bf16.o: ISA := -O3 -mavx512f -mavx512bw -mavx512dq -mavx512vl \
+$(B)/ops/x86/%_avx2.o: ISA := $(KOPT) -mavx2 -mfma -mf16c
+$(B)/ops/x86/%_avx512.o: ISA := $(KOPT) -mavx512f -mavx512bw -mavx512dq -mavx512vl \
+	-mfma -mf16c
+$(B)/ops/x86/%_avx512bf16.o: ISA := $(KOPT) -mavx512f -mavx512bw -mavx512dq -mavx512vl \
 	-mavx512bf16 -mavx512vbmi -mavx512vbmi2 -mavx512vnni -mfma -mf16c
-$(B)/ops/ref/%.o: ISA := -O3
+$(B)/ops/ref/%.o: ISA := $(KOPT)
 
 $(B)/cmd/main.o: ISA := -DTD_VERSION='"$(VERSION)"' -DTD_BUILD='"$(BUILD_ID)"'
+$(B)/cmd/main.o: $(B)/build_id
 
-$(B)/%.o: src/%.c Makefile
+$(B)/%.o: src/%.c $(B)/flags Makefile
 	@mkdir -p $(@D)
 	$(CC) $(ALLFLAGS) $(ISA) -MMD -MP -c -o $@ $<
 
-$(B)/tests/%: tests/unit/%.c $(LIB)
+$(B)/tests/%: tests/unit/%.c $(LIB) $(B)/flags
 	@mkdir -p $(@D)
 	$(CC) $(ALLFLAGS) -Itests -MMD -MP -o $@ $< $(LIB) $(LDFLAGS) $(LDLIBS) -lcmocka
 
-$(B)/%: tools/%.c $(LIB)
+$(B)/%: tools/%.c $(LIB) $(B)/flags
 	@mkdir -p $(@D)
 	$(CC) $(ALLFLAGS) -MMD -MP -o $@ $< $(LIB) $(LDFLAGS) $(LDLIBS)
 
-unit: $(UNIT)  ## build and run the unit tests
-	@set -e; for t in $(UNIT); do $$t; done
+# The entry point's prototype is libFuzzer's, which ships no header.
+$(B)/fuzz_%: tests/fuzz/fuzz_%.c $(LIB) $(B)/flags
+	@mkdir -p $(@D)
+	$(CC) $(ALLFLAGS) -Wno-missing-prototypes -fsanitize=fuzzer -Itests -MMD -MP \
+		-o $@ $< $(LIB) $(LDFLAGS) $(LDLIBS)
 
-clean:  ## remove all build folders
-	rm -rf build
+# Texts that a build depends on besides files; rewritten only when they change.
+$(B)/flags: TEXT = $(CC) $(ALLFLAGS) $(KOPT) $(LDLIBS)
+$(B)/objects: TEXT = $(LIBOBJ)
+$(B)/build_id: TEXT = $(BUILD_ID)
+$(B)/flags $(B)/objects $(B)/build_id: FORCE
+	@mkdir -p $(@D)
+	@echo '$(TEXT)' | cmp -s - $@ || echo '$(TEXT)' >$@
+
+unit: $(UNIT)  ## build and run the unit tests (T=NAME for one)
+	@tests/run.sh $(UNIT)
+
+test: all $(UNIT)  ## all tests that need no network: unit tests, cases, end to end
+	@TANDEM=$(B)/tandem tests/run.sh $(UNIT) $(E2E)
+
+asan: ## the unit tests under address and undefined sanitizers
+	@$(MAKE) --no-print-directory B=build/asan OPT='-O1 -g' KOPT=-O2 \
+		SAN='-fsanitize=address,undefined -fno-sanitize-recover=all \
+		-fno-omit-frame-pointer' unit
+
+# OpenMP's own locks are invisible to the thread sanitizer, so only rooms with threads
+# of their own are run under it.
+tsan:  ## the unit tests of the rooms with threads under the thread sanitizer
+	@$(MAKE) --no-print-directory B=build/tsan OPT='-O1 -g' KOPT=-O2 \
+		SAN='-fsanitize=thread' tsan-run
+tsan-run: $(TSAN)
+	@tests/run.sh $(TSAN)
+
+fuzz:  ## each fuzz target for FUZZ_SECONDS (5) on its corpus
+	@$(MAKE) --no-print-directory B=build/fuzz CC=clang OPT='-O1 -g' KOPT=-O2 \
+		SAN='-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all' \
+		fuzz-run
+fuzz-run: $(FUZZ)
+	@tests/fuzz/run.sh $(FUZZ_SECONDS) $(FUZZ)
+
+clean:  ## remove all that was built
+	rm -rf build dist
 
 help:  ## this list
-	@awk -F '[:#]+' '/^[a-z_-]+:.*##/ {printf "  %-10s %s\n", $$1, $$NF}' Makefile
+	@awk -F ':.*## *' '/^[a-z-]+:.*##/ {printf "  %-10s %s\n", $$1, $$2}' Makefile
 
--include $(OBJ:.o=.d) $(UNIT:=.d) $(TOOLS:=.d)
+ifeq ($(filter help clean,$(MAKECMDGOALS)),)
+ifneq ($(shell $(PKG) --exists $(PKGS) && echo yes),yes)
+$(error libraries are missing; script/test installs them. pkg-config: \
+$(shell $(PKG) --print-errors --exists $(PKGS) 2>&1 | grep '^No package'))
+endif
+endif
 
-.PHONY: all unit clean help
+-include $(OBJ:.o=.d) $(UNIT:=.d) $(TOOLS:=.d) $(FUZZ:=.d)
+
+FORCE:
+.PHONY: all unit test asan tsan tsan-run fuzz fuzz-run clean help FORCE
 .DELETE_ON_ERROR:
