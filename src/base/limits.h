@@ -16,4 +16,30 @@
 #define TD_MAX_CONFIG_FILE   (4 * TD_MIB)   /* config.json, generation_config.json */
 #define TD_MAX_TEMPLATE_FILE (1 * TD_MIB)   /* chat_template.jinja */
 
+/* A checkpoint. The largest known member of the family has 76,656 tensors. */
+#define TD_MAX_HEADER  (128 * TD_MIB) /* one safetensors header */
+#define TD_MAX_TENSORS 2000000        /* in a model directory */
+#define TD_MAX_SHARDS  4096
+#define TD_MAX_DIMS    6
+#define TD_MAX_NAME    512 /* bytes of a tensor name */
+
+/* A model's configuration. */
+#define TD_MAX_LAYERS      512
+#define TD_MAX_MTP_LAYERS  4
+#define TD_MAX_HIDDEN      65536
+#define TD_MAX_HEADS       1024
+#define TD_MAX_HEAD_DIM    1024
+#define TD_MAX_FFN         (1 << 20)
+#define TD_MAX_EXPERTS     4096
+#define TD_MAX_TOP_EXPERTS 64
+#define TD_MAX_VOCAB       (1 << 22)
+#define TD_MAX_POSITIONS   (1 << 24)
+#define TD_MAX_CONV        8
+#define TD_MAX_EOS         16
+#define TD_MAX_RANKS       64
+
+/* Loading. */
+#define TD_MAX_LOAD_THREADS 32
+#define TD_MAX_STAGING      (192 * TD_MIB)
+
 #endif
