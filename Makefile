@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+#
 # tandem. `make help` lists the targets.
 #
 # B is the build folder; every other flavour (sanitizers, fuzzers, compilers) builds in
@@ -6,6 +8,7 @@
 #   make unit T=base_json        one unit test (a pattern with %: T=base_%)
 #   make OPT='-O0 -g3'           other flags; a changed flag rebuilds what it touches
 #   make WERROR=1                warnings are errors, as in CI
+#   make V=1                     show the commands
 
 B            ?= build
 PREFIX       ?= /usr/local
@@ -20,6 +23,10 @@ ifeq ($(origin CC),default)
 CC := gcc
 endif
 
+# Q silences commands and `say` names the file instead; V=1 shows the commands.
+Q        := $(if $(V),,@)
+say       = $(if $(V)$(findstring s,$(firstword -$(MAKEFLAGS))),:,printf '  %-5s %s\n')
+
 OPT      ?= -O2 -g
 KOPT     ?= -O3
 WARN     := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion \
@@ -33,6 +40,8 @@ ALLFLAGS  = -std=c11 $(OPT) $(WARN) -fopenmp -pthread -ffp-contract=off $(CPPFLA
             $(CFLAGS) $(SAN)
 LDLIBS   += $(shell $(PKG) --libs $(PKGS)) -lm -ldl
 
+SHARE     = $(DESTDIR)$(PREFIX)/share/tandem
+DOC       = $(DESTDIR)$(PREFIX)/share/doc/tandem
 ARCH     := $(shell $(CC) -dumpmachine | cut -d- -f1)
 SHELVES  := ref $(if $(filter x86_64,$(ARCH)),x86) $(if $(filter aarch64,$(ARCH)),arm)
 SRC      := $(sort $(wildcard src/*/*.c $(foreach s,$(SHELVES),src/ops/$(s)/*.c)))
@@ -45,44 +54,52 @@ UNIT     := $(patsubst tests/unit/%.c,$(B)/tests/%,$(wildcard tests/unit/*.c))
 UNIT     := $(sort $(filter $(B)/tests/$(T),$(UNIT)))
 E2E      := $(sort $(wildcard tests/e2e/*.sh))
 FUZZ     := $(patsubst tests/fuzz/%.c,$(B)/%,$(sort $(wildcard tests/fuzz/fuzz_*.c)))
+TIDY     ?= clang-tidy
 TSAN     := $(filter $(foreach r,base load comm sched,$(B)/tests/$(r)_%),$(UNIT))
 
 all: $(B)/tandem $(TOOLS)  ## build the program and the tools
 
 $(B)/tandem: $(B)/cmd/main.o $(LIB)
-	$(CC) $(ALLFLAGS) -o $@ $^ $(LDFLAGS) $(LDLIBS)
+	@$(say) LINK $@
+	$(Q)$(CC) $(ALLFLAGS) -o $@ $^ $(LDFLAGS) $(LDLIBS)
 
 $(LIB): $(LIBOBJ) $(B)/objects
+	@$(say) AR $@
 	@rm -f $@
-	$(AR) rcs $@ $(LIBOBJ)
+	$(Q)$(AR) rcs $@ $(LIBOBJ)
 
 # Kernels of one instruction set are built with its flags; nothing else is.
-$(B)/ops/x86/%_avx2.o: ISA := $(KOPT) -mavx2 -mfma -mf16c
-$(B)/ops/x86/%_avx512.o: ISA := $(KOPT) -mavx512f -mavx512bw -mavx512dq -mavx512vl \
-	-mfma -mf16c
-$(B)/ops/x86/%_avx512bf16.o: ISA := $(KOPT) -mavx512f -mavx512bw -mavx512dq -mavx512vl \
-	-mavx512bf16 -mavx512vbmi -mavx512vbmi2 -mavx512vnni -mfma -mf16c
+AVX512 := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mf16c
+BF16   := $(AVX512) -mavx512bf16 -mavx512vbmi -mavx512vbmi2 -mavx512vnni
+$(B)/ops/x86/%_avx2.o $(B)/ops/x86/%_avx2.tidy: ISA := $(KOPT) -mavx2 -mfma -mf16c
+$(B)/ops/x86/%_avx512.o $(B)/ops/x86/%_avx512.tidy: ISA := $(KOPT) $(AVX512)
+$(B)/ops/x86/%_avx512bf16.o $(B)/ops/x86/%_avx512bf16.tidy: ISA := $(KOPT) $(BF16)
 $(B)/ops/ref/%.o: ISA := $(KOPT)
 
-$(B)/cmd/main.o: ISA := -DTD_VERSION='"$(VERSION)"' -DTD_BUILD='"$(BUILD_ID)"'
+$(B)/cmd/main.o $(B)/cmd/main.tidy: \
+	ISA := -DTD_VERSION='"$(VERSION)"' -DTD_BUILD='"$(BUILD_ID)"'
 $(B)/cmd/main.o: $(B)/build_id
 
 $(B)/%.o: src/%.c $(B)/flags Makefile
 	@mkdir -p $(@D)
-	$(CC) $(ALLFLAGS) $(ISA) -MMD -MP -c -o $@ $<
+	@$(say) CC $<
+	$(Q)$(CC) $(ALLFLAGS) $(ISA) -MMD -MP -c -o $@ $<
 
 $(B)/tests/%: tests/unit/%.c $(LIB) $(B)/flags
 	@mkdir -p $(@D)
-	$(CC) $(ALLFLAGS) -Itests -MMD -MP -o $@ $< $(LIB) $(LDFLAGS) $(LDLIBS) -lcmocka
+	@$(say) CC $<
+	$(Q)$(CC) $(ALLFLAGS) -Itests -MMD -MP -o $@ $< $(LIB) $(LDFLAGS) $(LDLIBS) -lcmocka
 
 $(B)/%: tools/%.c $(LIB) $(B)/flags
 	@mkdir -p $(@D)
-	$(CC) $(ALLFLAGS) -MMD -MP -o $@ $< $(LIB) $(LDFLAGS) $(LDLIBS)
+	@$(say) CC $<
+	$(Q)$(CC) $(ALLFLAGS) -MMD -MP -o $@ $< $(LIB) $(LDFLAGS) $(LDLIBS)
 
 # The entry point's prototype is libFuzzer's, which ships no header.
 $(B)/fuzz_%: tests/fuzz/fuzz_%.c $(LIB) $(B)/flags
 	@mkdir -p $(@D)
-	$(CC) $(ALLFLAGS) -Wno-missing-prototypes -fsanitize=fuzzer -Itests -MMD -MP \
+	@$(say) CC $<
+	$(Q)$(CC) $(ALLFLAGS) -Wno-missing-prototypes -fsanitize=fuzzer -Itests -MMD -MP \
 		-o $@ $< $(LIB) $(LDFLAGS) $(LDLIBS)
 
 # Texts that a build depends on besides files; rewritten only when they change.
@@ -119,13 +136,52 @@ fuzz:  ## each fuzz target for FUZZ_SECONDS (5) on its corpus
 fuzz-run: $(FUZZ)
 	@tests/fuzz/run.sh $(FUZZ_SECONDS) $(FUZZ)
 
+lint: all  ## the checks of tools/lint: layers, sizes, errors, format, tidy, ...
+	@LINT_FLAGS='$(ALLFLAGS)' B=$(B) CC='$(CC)' tools/lint/run.sh $(CHECK)
+
+format:  ## clang-format all files
+	@tools/lint/check_format.sh --fix
+
+compile: $(OBJ) $(UNIT) $(TOOLS)  # what the lint checks gcc and clang build
+
+tidy: $(OBJ:.o=.tidy) $(patsubst tools/%.c,$(B)/%.tidy,$(wildcard tools/*.c))
+$(B)/%.tidy: src/%.c $(B)/%.o .clang-tidy
+	@$(TIDY) --quiet $< -- $(ALLFLAGS) $(ISA) && touch $@
+$(B)/%.tidy: tools/%.c $(B)/% .clang-tidy
+	@$(TIDY) --quiet $< -- $(ALLFLAGS) && touch $@
+
+docs: all  ## write docs/OPTIONS.md and docs/ERRORS.md
+	@for d in options errors; do \
+		B=$(B) tools/gen_docs.sh $$d >docs/$$(echo $$d | tr a-z A-Z).md || exit 1; done
+
+size:  ## lines by file, room and function
+	@tools/lint/check_size.sh --report
+
+install: $(B)/tandem  ## into PREFIX (/usr/local), below DESTDIR
+	install -d $(DOC) $(SHARE)/models/lexicon $(DESTDIR)$(PREFIX)/bin
+	install -m 755 $(B)/tandem $(DESTDIR)$(PREFIX)/bin/tandem
+	install -m 644 models/lexicon/* $(SHARE)/models/lexicon
+	install -m 644 README.md LICENSE NOTICE docs/*.md $(DOC)
+
+uninstall:  ## undo install
+	rm -f $(DESTDIR)$(PREFIX)/bin/tandem
+	rm -rf $(SHARE) $(DOC)
+
+bundle: all  ## a relocatable folder dist/tandem-VERSION-ARCH with all that it needs
+	@$(CC) $(ALLFLAGS) -Wl,--disable-new-dtags,-rpath,'$$ORIGIN/../lib' \
+		-o $(B)/tandem-bundle $(B)/cmd/main.o $(LIB) $(LDFLAGS) $(LDLIBS)
+	@tools/bundle.sh $(B)/tandem-bundle dist/tandem-$(VERSION)-$(ARCH)
+
+cross:  ## the aarch64 program, its unit tests under qemu
+	@tools/cross.sh
+
 clean:  ## remove all that was built
 	rm -rf build dist
 
 help:  ## this list
 	@awk -F ':.*## *' '/^[a-z-]+:.*##/ {printf "  %-10s %s\n", $$1, $$2}' Makefile
 
-ifeq ($(filter help clean,$(MAKECMDGOALS)),)
+ifeq ($(filter help clean format size cross uninstall,$(MAKECMDGOALS)),)
 ifneq ($(shell $(PKG) --exists $(PKGS) && echo yes),yes)
 $(error libraries are missing; script/test installs them. pkg-config: \
 $(shell $(PKG) --print-errors --exists $(PKGS) 2>&1 | grep '^No package'))
@@ -135,5 +191,6 @@ endif
 -include $(OBJ:.o=.d) $(UNIT:=.d) $(TOOLS:=.d) $(FUZZ:=.d)
 
 FORCE:
-.PHONY: all unit test asan tsan tsan-run fuzz fuzz-run clean help FORCE
+.PHONY: all unit test asan tsan tsan-run fuzz fuzz-run lint format compile tidy docs \
+	size install uninstall bundle cross clean help FORCE
 .DELETE_ON_ERROR:

@@ -72,7 +72,8 @@
     X(TD_E_PEER, "peer-lost", "another process ended",                                 \
       "the process exited, was killed or lost its link",                               \
       "look at its log; `tandem explain` names the cause")                             \
-    X(TD_E_CANCELLED, "cancelled", "stopped on request", "somebody asked to stop", "") \
+    X(TD_E_CANCELLED, "cancelled", "stopped on request", "somebody asked to stop",     \
+      "nothing to repair; start it again when it is wanted")                           \
     X(TD_E_INTERNAL, "internal", "a fault inside tandem",                              \
       "an invariant of the program does not hold",                                     \
       "report it with the command line and the event log")

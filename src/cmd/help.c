@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tandem help [VERB | options]: everything comes from the verb and option tables.
+ * tandem help [VERB | options | errors]: everything comes from the tables of verbs,
+ * options and status codes.
  */
 #include "base/buf.h"
 #include "base/limits.h"
@@ -38,6 +39,17 @@ static enum td_status one_verb(const struct td_conf *conf, const char *name,
     return TD_E_USAGE;
 }
 
+static void errors(struct td_buf *out)
+{
+    td_buf_adds(out,
+                "| code | what | usual cause | remedy |\n| --- | --- | --- | --- |\n");
+    for (int code = TD_OK + 1; code < TD_STATUS_COUNT; code++) {
+        const struct td_status_info *info = td_status_info((enum td_status)code);
+        td_buf_addf(out, "| `%s` | %s | %s | %s |\n", info->slug, info->title,
+                    info->cause, info->remedy);
+    }
+}
+
 static int run(struct td_conf *conf, struct td_error *err)
 {
     struct td_buf out;
@@ -47,10 +59,16 @@ static int run(struct td_conf *conf, struct td_error *err)
         overview(&out);
     else if (strcmp(conf->args[0], "options") == 0)
         s = td_conf_markdown(conf, &out);
+    else if (strcmp(conf->args[0], "errors") == 0)
+        errors(&out);
     else
         s = one_verb(conf, conf->args[0], &out, err);
     if (s == TD_OK)
+        s = out.status;
+    if (s == TD_OK)
         (void)fputs(out.p, stdout);
+    else
+        td_error_set(err, s, "the help text could not be built");
     td_buf_release(&out);
     return TD_EXIT_OK;
 }
@@ -58,8 +76,10 @@ static int run(struct td_conf *conf, struct td_error *err)
 const struct td_cmd td_cmd_help = {
     .name = "help",
     .verb = TD_VERB_ALL,
-    .usage = "help [VERB]",
+    .usage = "help [VERB|options|errors]",
     .summary = "this list, or the options of a verb",
-    .details = "`tandem help options` prints all options as a Markdown table.",
+    .details =
+        "`tandem help options` and `tandem help errors` print all options and all "
+        "errors\nas Markdown tables.",
     .run = run,
 };
