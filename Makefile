@@ -173,7 +173,7 @@ bundle: all  ## a relocatable folder dist/tandem-VERSION-ARCH with all that it n
 	@tools/bundle.sh $(B)/tandem-bundle dist/tandem-$(VERSION)-$(ARCH)
 
 cross:  ## the aarch64 program, its unit tests under qemu
-	@tools/cross.sh
+	@tools/cross.sh || [ $$? -eq 77 ]
 
 clean:  ## remove all that was built
 	rm -rf build dist

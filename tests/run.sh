@@ -8,8 +8,9 @@
 # A program is a cmocka binary, or a script that prints one line for each check: `ok
 # NAME`, `not ok NAME` or `skip NAME: reason`. One line is printed for each program, all
 # of its output only if something failed. A program that crashes, runs longer than
-# TEST_TIMEOUT seconds (600) or reports nothing counts as one failure. The last line is
-# `N passed, N failed, N skipped`; the exit status is 1 if anything failed.
+# TEST_TIMEOUT seconds (600) or reports nothing counts as one failure. TEST_RUNNER is put
+# before each program (an emulator). The last line is `N passed, N failed, N skipped`; the
+# exit status is 1 if anything failed.
 set -uo pipefail
 
 limit=${TEST_TIMEOUT:-600}
@@ -36,7 +37,8 @@ for program in "$@"; do
     name=$(basename "$program" .sh)
     start=$(date +%s%N)
     {
-        timeout -k 5 "$limit" "$program" >"$out/stdout" 2>"$out/stderr" </dev/null
+        # shellcheck disable=SC2086
+        timeout -k 5 "$limit" ${TEST_RUNNER:-} "$program" >"$out/stdout" 2>"$out/stderr" </dev/null
         code=$?
     } 2>/dev/null
     ms=$((($(date +%s%N) - start) / 1000000))

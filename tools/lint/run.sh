@@ -11,6 +11,7 @@
 # tools/lint/allow, each with its reason.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
+unset MAKEFLAGS MAKELEVEL # checks that build have flags of their own
 export LC_ALL=C B="${B:-build}"
 
 # Cheap ones first.
