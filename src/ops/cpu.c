@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Opens the processor as a device: fills the table from the reference upward and counts
+ * the threads.
+ */
+#define _GNU_SOURCE
+#include "ops/cpu.h"
+
+#include "base/mem.h"
+
+#include <sched.h>
+#include <string.h>
+
+/* Levels in rising order; each is filled on top of those before it. */
+static const struct level {
+    const char *name;
+    bool (*can_run)(void);
+    void (*fill)(struct td_ops *ops);
+} levels[] = {
+    {"ref", NULL, td_ops_fill_ref},
+};
+
+static int cores(void)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    if (sched_getaffinity(0, sizeof(set), &set) != 0)
+        return 1;
+    return TD_MAX(CPU_COUNT(&set), 1);
+}
+
+static enum td_status fill(struct td_ops *ops, const char *highest,
+                           struct td_error *err)
+{
+    bool reached = false;
+    for (size_t i = 0; i < TD_COUNT(levels) && !reached; i++) {
+        bool can = !levels[i].can_run || levels[i].can_run();
+        reached = highest && strcmp(levels[i].name, highest) == 0;
+        if (can)
+            levels[i].fill(ops);
+        else if (reached)
+            return td_error_set(err, TD_E_USAGE,
+                                "this processor cannot run the level \"%s\"", highest);
+    }
+    if (!highest || reached)
+        return TD_OK;
+    td_error_set(err, TD_E_USAGE, "there is no processor level \"%s\"", highest);
+    char known[128] = "";
+    for (size_t i = 0; i < TD_COUNT(levels); i++) {
+        strncat(known, i ? ", " : "", sizeof(known) - strlen(known) - 1);
+        strncat(known, levels[i].name, sizeof(known) - strlen(known) - 1);
+    }
+    td_error_why(err, "the known levels are %s", known);
+    td_error_fix(err, "leave it out to use the best that this processor has");
+    return TD_E_USAGE;
+}
+
+enum td_status td_cpu_open(const struct td_dev_params *params, struct td_dev **out,
+                           struct td_error *err)
+{
+    struct td_ops ops;
+    enum td_status s = fill(&ops, params->level, err);
+    if (s != TD_OK)
+        return s;
+    struct td_cpu *cpu = td_calloc(1, sizeof(*cpu));
+    if (!cpu)
+        return td_error_set(err, TD_E_NOMEM, "no memory for a device");
+    cpu->dev.ops = ops;
+    cpu->dev.numerics = params->numerics;
+    cpu->dev.threads =
+        TD_MIN(params->threads ? params->threads : cores(), TD_CPU_MAX_THREADS);
+    cpu->dev.budget = params->budget;
+    *out = &cpu->dev;
+    return TD_OK;
+}

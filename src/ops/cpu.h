@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the shelves that run on the processor (ref, x86, arm) share: the device, its
+ * work memory, and the row-major matrix layout.
+ *
+ * Layout of a matrix: rows one after another, k elements each (1, 2 or 4 bytes),
+ * scales [ceil(n/128)][ceil(k/128)] f32. All levels share it, so a level may override
+ * any subset of the table.
+ *
+ * Work memory: one area for each thread (`scratch`, `scratch_bytes`), and shared areas
+ * for rows (`rounded`: inputs rounded to bf16) and experts, sized once by reserve().
+ */
+#ifndef TD_OPS_CPU_H
+#define TD_OPS_CPU_H
+
+#include "ops/ops.h"
+
+enum { TD_CPU_MAX_ALLOCS = 256, TD_CPU_MAX_THREADS = 256 };
+
+struct td_cpu {
+    struct td_dev dev; /* first: a struct td_dev * of this shelf is a struct td_cpu * */
+    struct {
+        void *p;
+        size_t bytes;
+        const char *label;
+    } allocs[TD_CPU_MAX_ALLOCS];
+    int n_allocs;
+
+    struct td_reserve limits;
+    char *scratch; /* [threads][scratch_bytes] */
+    size_t scratch_bytes;
+    float *rounded;    /* [max_rows][max_k] inputs rounded to bf16 */
+    float *expert_mid; /* [max_rows * (experts_k + 1)][max(expert, shared) size] */
+    float *expert_out; /* [max_rows * experts_k][hidden] */
+};
+
+/* The calling thread's scratch area (0 outside parallel regions). */
+void *td_cpu_scratch(struct td_cpu *cpu);
+
+/* Fill the table: the reference fills every entry, the others what they do better. */
+void td_ops_fill_ref(struct td_ops *ops);
+
+#endif

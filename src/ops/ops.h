@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The operation table: everything a forward pass does, as coarse operations on device
+ * memory. A shelf (ref, x86, arm, cuda) implements the table; the model room only calls
+ * it and never looks behind a device pointer.
+ *
+ * Contracts that every shelf keeps
+ *
+ *   No decision on the host. A forward is a fixed sequence of calls for given row
+ *   counts. Routing, lengths, positions and block numbers are device data (struct
+ *   td_batch), so a decode step can be recorded once and replayed.
+ *
+ *   A row stands alone. The bits of a row's result depend neither on the number of rows
+ *   nor on the other rows, nor on how a prompt was cut into pieces (cuts lie on
+ *   multiples of TD_CHUNK), nor on the number of threads. Every output has one order of
+ *   summation.
+ *
+ *   Order. Calls on one device take effect in the order they were made. get() and sync()
+ *   wait for them; nothing else does.
+ *
+ *   No allocation in the step. alloc() and reserve() are for the start; operations use
+ *   what reserve() set aside.
+ *
+ *   Errors. Operations have none: shapes were checked when the model was made. A device
+ *   that is lost reports it from the next sync().
+ *
+ * Numbers: activations are f32 between operations. In TD_NUM_F32 mode all products are
+ * f32 and the KV cache is f32. In TD_NUM_BF16 mode the inputs of linear() and experts()
+ * are rounded to bf16 (nearest even) before the products unless a term says exact, the
+ * KV cache is bf16, sums stay f32.
+ *
+ * Shapes are row-major; [rows][n] with a stride s means row r starts at r * s elements.
+ */
+#ifndef TD_OPS_OPS_H
+#define TD_OPS_OPS_H
+
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    TD_CHUNK = 64,        /* prompt pieces begin at multiples of this position */
+    TD_KV_BLOCK = 64,     /* tokens in a block of the KV cache */
+    TD_SCALE_BLOCK = 128, /* rows and columns that share an FP8 scale */
+    TD_LINEAR_MAX = 6     /* products that one linear() call may share an input for */
+};
+
+enum td_numerics { TD_NUM_F32, TD_NUM_BF16 };
+
+/* How a matrix is held. F16 checkpoints are widened to f32, which is exact. */
+enum td_wtype { TD_W_F8, TD_W_BF16, TD_W_F32 };
+
+/* Number formats of checkpoint bytes handed to pack(). */
+enum td_ftype { TD_F_F8, TD_F_BF16, TD_F_F16, TD_F_F32 };
+
+/* A weight matrix W[n][k] in a shelf's own layout: y = W x. The model decides n, k and
+ * type and gives the memory; pack() fills it. */
+struct td_matrix {
+    enum td_wtype type;
+    int64_t n, k;
+    void *data;   /* device, matrix_bytes() bytes */
+    float *scale; /* device, [ceil(n/128)][ceil(k/128)], only for TD_W_F8 */
+};
+
+/* The rows of one forward. Counts are known to the host; arrays are device memory.
+ *
+ * Sequences come in two groups: first n_decode ones with a single, generated token each
+ * (rows 0 .. n_decode), then n_prefill pieces of prompts. A piece begins at a position
+ * that is a multiple of TD_CHUNK. start 0 means a new sequence: whatever its slot holds
+ * counts as zero. A row whose seq is negative is padding: it may compute anything and
+ * writes to no cache or state. */
+struct td_batch {
+    int32_t rows, n_decode, n_prefill;
+    int32_t max_blocks;    /* row length of `blocks` */
+    const int32_t *token;  /* [rows] */
+    const int32_t *pos;    /* [rows] position of the row in its sequence */
+    const int32_t *seq;    /* [rows] index of its sequence in this batch */
+    const int32_t *row0;   /* [n_seqs + 1] first row of each sequence */
+    const int32_t *slot;   /* [n_seqs] state slot */
+    const int32_t *blocks; /* [n_seqs][max_blocks] KV blocks, in order of position */
+};
+
+/* The KV cache of one attention layer: k and v are [block][kv head][TD_KV_BLOCK][dim],
+ * elements f32 or bf16 by the device's numerics. */
+struct td_kv {
+    void *k, *v;
+};
+
+/* x[rows][h] = table row of each token. */
+struct td_embed_args {
+    const struct td_matrix *table; /* [vocab][h] */
+    const int32_t *token;          /* device [rows] */
+    float *x;
+    int32_t rows;
+};
+
+/* x += add (when given), then y = x / rms(x) * w. With `index`, row i of y is made from
+ * row index[i] of x and add, and x stays as it is.
+ * w already holds 1 + weight where the model's norm is zero-centered. */
+struct td_norm_args {
+    float *x;             /* [rows][h] */
+    const float *add;     /* [rows][h] or NULL */
+    const float *w;       /* [h] */
+    float *y;             /* [rows][y_stride] */
+    const int32_t *index; /* device [rows], or NULL */
+    int64_t h, y_stride;
+    float eps;
+    int32_t rows;
+};
+
+/* y_i[rows][n_i] = x W_i^T for several matrices that read the same input. */
+struct td_linear_args {
+    const float *x; /* [rows][x_stride], the first k of each row are used */
+    int64_t x_stride;
+    int32_t rows, count;
+    struct td_linear_term {
+        const struct td_matrix *w; /* [n][k], the same k for all terms */
+        float *y;                  /* [rows][y_stride] */
+        int64_t y_stride;
+        bool exact; /* inputs are not rounded in bf16 mode (router, gates) */
+    } term[TD_LINEAR_MAX];
+};
+
+/* Gated attention's way in. Normalizes each query and key head (RMS over head_dim, w
+ * holds 1 + weight), rotates the first `rotary` dims of both by the row's position (dim
+ * i pairs with i + rotary / 2), and stores keys and values in the cache.
+ * qg is [rows][n_heads][2 * head_dim]: query, then gate; the query halves change. */
+struct td_qkv_args {
+    const struct td_batch *batch;
+    float *qg;
+    const float *k, *v;           /* [rows][n_kv * head_dim] */
+    const float *q_norm, *k_norm; /* [head_dim] */
+    const float *inv_freq;        /* [rotary / 2] */
+    struct td_kv kv;
+    int32_t n_heads, n_kv, head_dim, rotary;
+    float eps;
+};
+
+/* y = sigmoid(gate) * softmax(q k^T * scale, causal) v, heads in contiguous groups per
+ * kv head. y is [rows][n_heads * head_dim]. Keys of this batch are already stored. */
+struct td_attention_args {
+    const struct td_batch *batch;
+    const float *qg;
+    struct td_kv kv;
+    float *y;
+    int32_t n_heads, n_kv, head_dim;
+    float scale;
+};
+
+/* Causal depthwise convolution over `width` tokens and SiLU. The state keeps the last
+ * width - 1 inputs of a sequence, oldest first: [slot][width - 1][channels].
+ * w is [channels][width], the last column multiplies the current token. */
+struct td_conv_args {
+    const struct td_batch *batch;
+    const float *u; /* [rows][channels] */
+    const float *w;
+    float *state, *y;
+    int32_t channels, width;
+};
+
+/* Gated delta rule (spec: L2 norm of q and k with 1e-6 inside the root, q scaled by
+ * dk^-1/2; g = a_neg * softplus(a + dt_bias); beta = sigmoid(b); decay, predict, correct,
+ * read). Decode rows use the recurrence, prompt pieces the chunked form over TD_CHUNK
+ * tokens. c holds q, k [n_k][dk] and v [n_v][dv] side by side.
+ * Value head j uses key head j / (n_v / n_k). State: [slot][n_v][dk][dv]. */
+struct td_delta_args {
+    const struct td_batch *batch;
+    const float *c;               /* [rows][2 * n_k * dk + n_v * dv] */
+    const float *a, *b;           /* [rows][n_v] */
+    const float *a_neg, *dt_bias; /* [n_v], a_neg = -exp(A_log) */
+    float *state;
+    float *y; /* [rows][n_v * dv] */
+    int32_t n_k, n_v, dk, dv;
+};
+
+/* Per head of `dim`: y = x / rms(x) * w * silu(z), in place. */
+struct td_gated_norm_args {
+    float *x;       /* [rows][heads * dim] */
+    const float *z; /* [rows][heads * dim] */
+    const float *w; /* [dim] */
+    float eps;
+    int32_t rows, heads, dim;
+};
+
+/* gate = silu(gate) * up, [rows][n]. */
+struct td_swiglu_args {
+    float *gate;
+    const float *up;
+    int32_t rows;
+    int64_t n;
+};
+
+/* Softmax over all experts, the k largest (lowest index first among equals, in order of
+ * falling probability), their weights divided by their sum. */
+struct td_route_args {
+    const float *logits; /* [rows][experts] */
+    int32_t *id;         /* [rows][k] */
+    float *weight;       /* [rows][k] */
+    int32_t rows, experts, k;
+};
+
+/* y = sum over the chosen experts of weight * down(silu(gate x) * up x), added up in
+ * the order of the choice, then (when shared_down is given)
+ * + sigmoid(shared_gate) * shared expert.
+ * gate, up and down are host arrays of `experts` matrices that were carved at equal
+ * distances from one allocation. */
+struct td_experts_args {
+    const float *x; /* [rows][h] */
+    const int32_t *id;
+    const float *weight;
+    const struct td_matrix *gate, *up, *down; /* [size][h], [h][size] */
+    const struct td_matrix *shared_gate_proj, *shared_up, *shared_down;
+    const float *shared_gate; /* [rows] logits of the shared expert's gate */
+    float *y;                 /* [rows][h] */
+    int32_t rows, experts, k;
+};
+
+/* The largest of everything that operations will be asked for; reserve() sizes the
+ * shelf's work memory from it. */
+struct td_reserve {
+    int32_t max_rows; /* rows of a forward */
+    int32_t max_seqs; /* sequences of a forward */
+    int32_t max_len;  /* tokens of a sequence */
+    int64_t max_k;    /* longest input row of a linear() */
+    int64_t hidden;
+    int32_t n_heads, n_kv, head_dim;
+    int32_t n_k, n_v, dk, dv;
+    int32_t experts, experts_k;
+    int64_t expert_size, shared_size;
+};
+
+struct td_dev;
+
+struct td_ops {
+    const char *name; /* the level: "ref", "avx2", ... */
+
+    /* Zeroed device memory aligned to 64 bytes, taken from the device's budget; a label
+     * for reports. TD_E_MEMORY_PLAN or TD_E_NOMEM. Freed by close(). */
+    enum td_status (*alloc)(struct td_dev *dev, size_t bytes, const char *label,
+                            void **out, struct td_error *err);
+    enum td_status (*reserve)(struct td_dev *dev, const struct td_reserve *r,
+                              struct td_error *err);
+    void (*close)(struct td_dev *dev);
+
+    /* Host to device, device to device, device to host (waits). */
+    void (*put)(struct td_dev *dev, void *dst, const void *src, size_t bytes);
+    void (*copy)(struct td_dev *dev, void *dst, const void *src, size_t bytes);
+    void (*get)(struct td_dev *dev, void *dst, const void *src, size_t bytes);
+    enum td_status (*sync)(struct td_dev *dev, struct td_error *err);
+
+    /* Bytes of a matrix's data in this shelf's layout (a multiple of 64). */
+    size_t (*matrix_bytes)(const struct td_dev *dev, enum td_wtype type, int64_t n,
+                           int64_t k);
+
+    /* Fills rows row .. row + n of a matrix from contiguous checkpoint rows of k
+     * elements. src is host memory. Thread-safe for disjoint rows. */
+    void (*pack)(struct td_dev *dev, const struct td_matrix *m, int64_t row, int64_t n,
+                 const void *src, enum td_ftype type);
+
+    void (*embed)(struct td_dev *dev, const struct td_embed_args *args);
+    void (*norm)(struct td_dev *dev, const struct td_norm_args *args);
+    void (*linear)(struct td_dev *dev, const struct td_linear_args *args);
+    void (*qkv)(struct td_dev *dev, const struct td_qkv_args *args);
+    void (*attention)(struct td_dev *dev, const struct td_attention_args *args);
+    void (*conv)(struct td_dev *dev, const struct td_conv_args *args);
+    void (*delta)(struct td_dev *dev, const struct td_delta_args *args);
+    void (*gated_norm)(struct td_dev *dev, const struct td_gated_norm_args *args);
+    void (*swiglu)(struct td_dev *dev, const struct td_swiglu_args *args);
+    void (*route)(struct td_dev *dev, const struct td_route_args *args);
+    void (*experts)(struct td_dev *dev, const struct td_experts_args *args);
+};
+
+/* The common part of every shelf's device; shelves extend it. */
+struct td_dev {
+    struct td_ops ops;
+    enum td_numerics numerics;
+    int threads;
+    size_t used, budget; /* bytes allocated, bytes allowed */
+};
+
+struct td_dev_params {
+    enum td_numerics numerics;
+    int threads;       /* 0: one for each core this process may use */
+    size_t budget;     /* bytes that alloc() may give out in all */
+    const char *level; /* highest level allowed ("ref", "avx2", ...), NULL: the best */
+};
+
+/* Opens this host's processor as a device: the reference table first, then what the
+ * best allowed level does better. TD_E_USAGE names the known levels when `level` is
+ * not one or cannot run here. Close with dev->ops.close(dev). */
+enum td_status td_cpu_open(const struct td_dev_params *params, struct td_dev **out,
+                           struct td_error *err);
+
+/* Bytes of one KV element under these numerics. */
+static inline size_t td_kv_element(enum td_numerics numerics)
+{
+    return numerics == TD_NUM_BF16 ? 2 : 4;
+}
+
+static inline int64_t td_scale_blocks(int64_t n)
+{
+    return (n + TD_SCALE_BLOCK - 1) / TD_SCALE_BLOCK;
+}
+
+#endif

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Memory of the processor's shelves: allocation from the budget, copies, the row-major
+ * matrix layout and the work areas. See ops/cpu.h for the layout.
+ */
+#include "base/float.h"
+#include "base/mem.h"
+#include "ops/ref/ref.h"
+
+#include <omp.h>
+#include <string.h>
+
+static enum td_status ref_alloc(struct td_dev *dev, size_t bytes, const char *label,
+                                void **out, struct td_error *err)
+{
+    struct td_cpu *cpu = (struct td_cpu *)dev;
+    size_t rounded = (bytes + 63) / 64 * 64;
+    if (rounded < bytes || rounded > dev->budget - dev->used) {
+        td_error_set(err, TD_E_MEMORY_PLAN, "%s needs %.3f GiB", label,
+                     (double)bytes / 1073741824.0);
+        td_error_why(err, "%.3f of the %.3f GiB that tandem may use are left",
+                     (double)(dev->budget - dev->used) / 1073741824.0,
+                     (double)dev->budget / 1073741824.0);
+        return TD_E_MEMORY_PLAN;
+    }
+    if (cpu->n_allocs == TD_CPU_MAX_ALLOCS)
+        return td_error_set(err, TD_E_INTERNAL, "too many device allocations");
+    void *p = td_alloc_aligned(rounded);
+    if (!p)
+        return td_error_set(err, TD_E_NOMEM, "the system gave no %.3f GiB for %s",
+                            (double)bytes / 1073741824.0, label);
+    cpu->allocs[cpu->n_allocs].p = p;
+    cpu->allocs[cpu->n_allocs].bytes = rounded;
+    cpu->allocs[cpu->n_allocs++].label = label;
+    dev->used += rounded;
+    *out = p;
+    return TD_OK;
+}
+
+static void ref_close(struct td_dev *dev)
+{
+    struct td_cpu *cpu = (struct td_cpu *)dev;
+    for (int i = 0; i < cpu->n_allocs; i++)
+        td_free_aligned(cpu->allocs[i].p, cpu->allocs[i].bytes);
+    td_free(cpu);
+}
+
+/* The most that one thread needs at a time, over all operations of this shelf. */
+static size_t thread_scratch(const struct td_reserve *r)
+{
+    size_t linear = 2 * (size_t)TD_MAX(r->max_k, TD_MAX(r->expert_size, r->hidden));
+    size_t attention = (size_t)r->max_len;
+    size_t delta =
+        (size_t)TD_CHUNK * (2 * (size_t)r->dk + (size_t)r->dv + TD_CHUNK + 2) +
+        (size_t)r->dv;
+    size_t route = (size_t)r->experts;
+    size_t floats = TD_MAX(TD_MAX(linear, attention), TD_MAX(delta, route));
+    return (floats * sizeof(float) + 4095) / 4096 * 4096;
+}
+
+static enum td_status ref_reserve(struct td_dev *dev, const struct td_reserve *r,
+                                  struct td_error *err)
+{
+    struct td_cpu *cpu = (struct td_cpu *)dev;
+    size_t rows = (size_t)r->max_rows;
+    size_t mid = rows * (size_t)TD_MAX(r->expert_size * r->experts_k, r->shared_size);
+    size_t out = rows * (size_t)r->hidden * (size_t)TD_MAX(r->experts_k, 1);
+    cpu->limits = *r;
+    cpu->scratch_bytes = thread_scratch(r);
+    enum td_status s = dev->ops.alloc(dev, cpu->scratch_bytes * (size_t)dev->threads,
+                                      "work", (void **)&cpu->scratch, err);
+    if (s == TD_OK)
+        s = dev->ops.alloc(dev, rows * (size_t)r->max_k * sizeof(float), "work",
+                           (void **)&cpu->rounded, err);
+    if (s == TD_OK && r->experts)
+        s = dev->ops.alloc(dev, mid * sizeof(float), "work", (void **)&cpu->expert_mid,
+                           err);
+    if (s == TD_OK && r->experts)
+        s = dev->ops.alloc(dev, out * sizeof(float), "work", (void **)&cpu->expert_out,
+                           err);
+    return s;
+}
+
+void *td_cpu_scratch(struct td_cpu *cpu)
+{
+    return cpu->scratch + (size_t)omp_get_thread_num() * cpu->scratch_bytes;
+}
+
+static void ref_copy(struct td_dev *dev, void *dst, const void *src, size_t bytes)
+{
+    (void)dev;
+    memcpy(dst, src, bytes);
+}
+
+static enum td_status ref_sync(struct td_dev *dev, struct td_error *err)
+{
+    (void)dev;
+    (void)err;
+    return TD_OK;
+}
+
+static size_t element(enum td_wtype type)
+{
+    return type == TD_W_F8 ? 1 : type == TD_W_BF16 ? 2 : 4;
+}
+
+static size_t ref_matrix_bytes(const struct td_dev *dev, enum td_wtype type, int64_t n,
+                               int64_t k)
+{
+    (void)dev;
+    return ((size_t)n * (size_t)k * element(type) + 63) / 64 * 64;
+}
+
+static void ref_pack(struct td_dev *dev, const struct td_matrix *m, int64_t row,
+                     int64_t n, const void *src, enum td_ftype type)
+{
+    (void)dev;
+    size_t count = (size_t)(n * m->k);
+    char *dst = (char *)m->data + (size_t)(row * m->k) * element(m->type);
+    if (type == TD_F_F16) {
+        const uint16_t *h = src;
+        for (size_t i = 0; i < count; i++)
+            ((float *)(void *)dst)[i] = td_f32_from_f16(h[i]);
+    } else {
+        memcpy(dst, src, count * element(m->type));
+    }
+}
+
+void td_ref_fill_memory(struct td_ops *ops)
+{
+    ops->alloc = ref_alloc;
+    ops->reserve = ref_reserve;
+    ops->close = ref_close;
+    ops->put = ref_copy;
+    ops->copy = ref_copy;
+    ops->get = ref_copy;
+    ops->sync = ref_sync;
+    ops->matrix_bytes = ref_matrix_bytes;
+    ops->pack = ref_pack;
+}
