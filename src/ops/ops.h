@@ -34,6 +34,7 @@
 #ifndef TD_OPS_OPS_H
 #define TD_OPS_OPS_H
 
+#include "base/dtype.h"
 #include "base/status.h"
 
 #include <stdbool.h>
@@ -50,18 +51,15 @@ enum {
 enum td_numerics { TD_NUM_F32, TD_NUM_BF16 };
 
 /* How a matrix is held. F16 checkpoints are widened to f32, which is exact. */
-enum td_wtype { TD_W_F8, TD_W_BF16, TD_W_F32 };
-
-/* Number formats of checkpoint bytes handed to pack(). */
-enum td_ftype { TD_F_F8, TD_F_BF16, TD_F_F16, TD_F_F32 };
+enum td_mat_type { TD_MAT_F8, TD_MAT_BF16, TD_MAT_F32 };
 
 /* A weight matrix W[n][k] in a shelf's own layout: y = W x. The model decides n, k and
  * type and gives the memory; pack() fills it. */
 struct td_matrix {
-    enum td_wtype type;
+    enum td_mat_type type;
     int64_t n, k;
     void *data;   /* device, matrix_bytes() bytes */
-    float *scale; /* device, [ceil(n/128)][ceil(k/128)], only for TD_W_F8 */
+    float *scale; /* device, [ceil(n/128)][ceil(k/128)], only for TD_MAT_F8 */
 };
 
 /* The rows of one forward. Counts are known to the host; arrays are device memory.
@@ -88,20 +86,24 @@ struct td_kv {
     void *k, *v;
 };
 
-/* x[rows][h] = table row of each token. */
+/* x[rows][h] = table row of each token. A rank that holds the rows of tokens first ..
+ * first + table->n only gives zeros for the others. */
 struct td_embed_args {
-    const struct td_matrix *table; /* [vocab][h] */
-    const int32_t *token;          /* device [rows] */
+    const struct td_matrix *table; /* [n][h] */
+    int64_t first;
+    const int32_t *token; /* device [rows] */
     float *x;
     int32_t rows;
 };
 
-/* x += add (when given), then y = x / rms(x) * w. With `index`, row i of y is made from
- * row index[i] of x and add, and x stays as it is.
+/* s = x + add (x alone without add), y = s / rms(s) * w, and s is stored in `sum` when
+ * given (which may be x itself). With `index`, row i of y and sum is made from row
+ * index[i] of x and add.
  * w already holds 1 + weight where the model's norm is zero-centered. */
 struct td_norm_args {
-    float *x;             /* [rows][h] */
+    const float *x;       /* [rows][h] */
     const float *add;     /* [rows][h] or NULL */
+    float *sum;           /* [rows][h] or NULL */
     const float *w;       /* [h] */
     float *y;             /* [rows][y_stride] */
     const int32_t *index; /* device [rows], or NULL */
@@ -244,20 +246,21 @@ struct td_ops {
                               struct td_error *err);
     void (*close)(struct td_dev *dev);
 
-    /* Host to device, device to device, device to host (waits). */
+    /* Host to device, device to device, device to host (waits), zeros. */
     void (*put)(struct td_dev *dev, void *dst, const void *src, size_t bytes);
     void (*copy)(struct td_dev *dev, void *dst, const void *src, size_t bytes);
     void (*get)(struct td_dev *dev, void *dst, const void *src, size_t bytes);
+    void (*zero)(struct td_dev *dev, void *dst, size_t bytes);
     enum td_status (*sync)(struct td_dev *dev, struct td_error *err);
 
     /* Bytes of a matrix's data in this shelf's layout (a multiple of 64). */
-    size_t (*matrix_bytes)(const struct td_dev *dev, enum td_wtype type, int64_t n,
+    size_t (*matrix_bytes)(const struct td_dev *dev, enum td_mat_type type, int64_t n,
                            int64_t k);
 
     /* Fills rows row .. row + n of a matrix from contiguous checkpoint rows of k
      * elements. src is host memory. Thread-safe for disjoint rows. */
     void (*pack)(struct td_dev *dev, const struct td_matrix *m, int64_t row, int64_t n,
-                 const void *src, enum td_ftype type);
+                 const void *src, enum td_dtype type);
 
     void (*embed)(struct td_dev *dev, const struct td_embed_args *args);
     void (*norm)(struct td_dev *dev, const struct td_norm_args *args);

@@ -34,9 +34,9 @@ static void expand_f8(const struct td_matrix *m, int64_t row, float *out)
 
 void td_ref_expand(const struct td_matrix *m, int64_t row, float *out)
 {
-    if (m->type == TD_W_F8) {
+    if (m->type == TD_MAT_F8) {
         expand_f8(m, row, out);
-    } else if (m->type == TD_W_BF16) {
+    } else if (m->type == TD_MAT_BF16) {
         const uint16_t *w = (const uint16_t *)m->data + row * m->k;
         for (int64_t k = 0; k < m->k; k++)
             out[k] = td_f32_from_bf16(w[k]);
@@ -85,8 +85,14 @@ static void ref_linear(struct td_dev *dev, const struct td_linear_args *a)
 static void ref_embed(struct td_dev *dev, const struct td_embed_args *a)
 {
     (void)dev;
-    for (int32_t r = 0; r < a->rows; r++)
-        td_ref_expand(a->table, a->token[r], a->x + r * a->table->k);
+    int64_t h = a->table->k;
+    for (int32_t r = 0; r < a->rows; r++) {
+        int64_t row = a->token[r] - a->first;
+        if (row >= 0 && row < a->table->n)
+            td_ref_expand(a->table, row, a->x + r * h);
+        else
+            memset(a->x + r * h, 0, (size_t)h * sizeof(float));
+    }
 }
 
 void td_ref_fill_linear(struct td_ops *ops)

@@ -92,6 +92,12 @@ static void ref_copy(struct td_dev *dev, void *dst, const void *src, size_t byte
     memcpy(dst, src, bytes);
 }
 
+static void ref_zero(struct td_dev *dev, void *dst, size_t bytes)
+{
+    (void)dev;
+    memset(dst, 0, bytes);
+}
+
 static enum td_status ref_sync(struct td_dev *dev, struct td_error *err)
 {
     (void)dev;
@@ -99,25 +105,25 @@ static enum td_status ref_sync(struct td_dev *dev, struct td_error *err)
     return TD_OK;
 }
 
-static size_t element(enum td_wtype type)
+static size_t element(enum td_mat_type type)
 {
-    return type == TD_W_F8 ? 1 : type == TD_W_BF16 ? 2 : 4;
+    return type == TD_MAT_F8 ? 1 : type == TD_MAT_BF16 ? 2 : 4;
 }
 
-static size_t ref_matrix_bytes(const struct td_dev *dev, enum td_wtype type, int64_t n,
-                               int64_t k)
+static size_t ref_matrix_bytes(const struct td_dev *dev, enum td_mat_type type,
+                               int64_t n, int64_t k)
 {
     (void)dev;
     return ((size_t)n * (size_t)k * element(type) + 63) / 64 * 64;
 }
 
 static void ref_pack(struct td_dev *dev, const struct td_matrix *m, int64_t row,
-                     int64_t n, const void *src, enum td_ftype type)
+                     int64_t n, const void *src, enum td_dtype type)
 {
     (void)dev;
     size_t count = (size_t)(n * m->k);
     char *dst = (char *)m->data + (size_t)(row * m->k) * element(m->type);
-    if (type == TD_F_F16) {
+    if (type == TD_DTYPE_F16) {
         const uint16_t *h = src;
         for (size_t i = 0; i < count; i++)
             ((float *)(void *)dst)[i] = td_f32_from_f16(h[i]);
@@ -134,6 +140,7 @@ void td_ref_fill_memory(struct td_ops *ops)
     ops->put = ref_copy;
     ops->copy = ref_copy;
     ops->get = ref_copy;
+    ops->zero = ref_zero;
     ops->sync = ref_sync;
     ops->matrix_bytes = ref_matrix_bytes;
     ops->pack = ref_pack;

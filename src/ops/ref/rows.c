@@ -5,6 +5,7 @@
 #include "ops/ref/ref.h"
 
 #include <math.h>
+#include <string.h>
 
 float td_ref_sigmoid(float x)
 {
@@ -26,13 +27,13 @@ static void ref_norm(struct td_dev *dev, const struct td_norm_args *a)
 #pragma omp parallel for num_threads(dev->threads) schedule(static)
     for (int32_t r = 0; r < a->rows; r++) {
         int64_t from = a->index ? a->index[r] : r;
-        float *x = a->x + from * a->h;
+        const float *x = a->x + from * a->h;
         const float *add = a->add ? a->add + from * a->h : NULL;
         float *y = a->y + r * a->y_stride;
         for (int64_t i = 0; i < a->h; i++)
             y[i] = add ? x[i] + add[i] : x[i];
-        for (int64_t i = 0; i < a->h && !a->index; i++)
-            x[i] = y[i];
+        if (a->sum)
+            memcpy(a->sum + r * a->h, y, (size_t)a->h * sizeof(*y));
         float s = inverse_rms(y, a->h, a->eps);
         for (int64_t i = 0; i < a->h; i++)
             y[i] = y[i] * s * a->w[i];

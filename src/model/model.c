@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Making a model: open, size, allocate, load; and its caches.
+ */
+#include "model/model.h"
+
+#include "base/mem.h"
+#include "model/model_int.h"
+
+static enum td_status check_blocks(const struct td_model *m, struct td_error *err)
+{
+    const struct td_config *c = &m->cfg;
+    if (c->quant != TD_QUANT_FP8 ||
+        (c->block_rows == TD_SCALE_BLOCK && c->block_cols == TD_SCALE_BLOCK))
+        return TD_OK;
+    td_error_set(err, TD_E_UNSUPPORTED, "%s/config.json: FP8 blocks of %dx%d",
+                 m->dir.path, c->block_rows, c->block_cols);
+    return td_error_why(err, "tandem reads blocks of %dx%d", TD_SCALE_BLOCK,
+                        TD_SCALE_BLOCK);
+}
+
+/* Layers, and matrices of all experts in one array. */
+static enum td_status make_layers(struct td_model *m, struct td_error *err)
+{
+    const struct td_config *c = &m->cfg;
+    size_t layers = (size_t)c->n_layers + 1, n = (size_t)c->n_experts;
+    int attention = 0, gdn = 0;
+    m->layers = td_calloc(layers, sizeof(*m->layers));
+    m->experts = td_calloc(layers * n * 3, sizeof(*m->experts));
+    if (!m->layers || !m->experts)
+        return td_error_set(err, TD_E_NOMEM, "no memory for %zu layers", layers);
+    for (size_t i = 0; i < layers; i++) {
+        struct td_layer *l = &m->layers[i];
+        bool draft = i == (size_t)c->n_layers;
+        l->kind = draft ? TD_LAYER_FULL : (enum td_layer_kind)c->layers[i];
+        l->cache = l->kind == TD_LAYER_FULL ? attention++ : gdn++;
+        l->ffn.e_gate = m->experts + i * n * 3;
+        l->ffn.e_up = l->ffn.e_gate + n;
+        l->ffn.e_down = l->ffn.e_up + n;
+    }
+    return TD_OK;
+}
+
+enum td_status td_model_open(const char *path, struct td_dev *dev, struct td_comm *comm,
+                             const struct td_model_limits *limits,
+                             struct td_model **out, struct td_error *err)
+{
+    bool dir_open = false;
+    struct td_model *m = td_calloc(1, sizeof(*m));
+    if (!m)
+        return td_error_set(err, TD_E_NOMEM, "no memory for a model");
+    m->dev = dev;
+    m->comm = comm;
+    m->limits = *limits;
+    enum td_status s = td_config_read(path, &m->cfg, err);
+    if (s == TD_OK)
+        s = td_slice_make(&m->cfg, comm->rank, comm->ranks, &m->slice, err);
+    if (s == TD_OK) {
+        s = td_model_dir_open(path, &m->dir, err);
+        dir_open = s == TD_OK;
+    }
+    if (s == TD_OK)
+        s = check_blocks(m, err);
+    if (s == TD_OK)
+        s = td_weights_bind(&m->cfg, &m->dir, &m->slice, TD_UNKNOWN_FAILS, &m->names,
+                            err);
+    if (s == TD_OK)
+        s = make_layers(m, err);
+    if (s == TD_OK) {
+        *out = m;
+        return TD_OK;
+    }
+    td_weights_release(&m->names);
+    if (dir_open)
+        td_model_dir_release(&m->dir);
+    td_free(m->layers);
+    td_free(m->experts);
+    td_free(m);
+    return s;
+}
+
+void td_model_free(struct td_model *m)
+{
+    if (!m)
+        return;
+    td_weights_release(&m->names);
+    td_model_dir_release(&m->dir);
+    td_free(m->layers);
+    td_free(m->experts);
+    td_free(m->work.host);
+    td_free(m);
+}
+
+const struct td_config *td_model_config(const struct td_model *m)
+{
+    return &m->cfg;
+}
+
+bool td_model_has_draft(const struct td_model *m)
+{
+    return m->names.has_mtp;
+}
+
+/* Attention layers that have a cache: the draft head's comes last. */
+static int32_t kv_layers(const struct td_model *m)
+{
+    return m->cfg.n_full + (m->names.has_mtp ? 1 : 0);
+}
+
+static int64_t kv_bytes(const struct td_model *m)
+{
+    return TD_KV_BLOCK * m->slice.kv_heads.count * m->cfg.head_dim *
+           (int64_t)td_kv_element(m->dev->numerics);
+}
+
+static int64_t conv_slot_bytes(const struct td_model *m)
+{
+    return (int64_t)(m->cfg.conv_kernel - 1) * td_local_channels(m) *
+           (int64_t)sizeof(float);
+}
+
+static int64_t state_slot_bytes(const struct td_model *m)
+{
+    return m->slice.value_heads.count * m->cfg.key_dim * m->cfg.value_dim *
+           (int64_t)sizeof(float);
+}
+
+/* The work buffers in the order they are carved; also what they add up to. */
+static int64_t carve_work(struct td_model *m, char *base)
+{
+    const struct td_model_limits *l = &m->limits;
+    struct td_work *w = &m->work;
+    int64_t rows = l->max_rows, h = m->cfg.hidden;
+    struct {
+        float **p;
+        int64_t floats;
+    } parts[] = {
+        {&w->x, rows * h},
+        {&w->h, rows * h},
+        {&w->delta, rows * h},
+        {&w->wide, rows * td_layer_wide(m)},
+        {&w->hidden, m->names.has_mtp ? rows * h : 0},
+        {&w->pair, m->names.has_mtp ? 2 * rows * h : 0},
+        {&w->out_h, l->max_out * h},
+        {&w->logits, (int64_t)l->max_out * m->cfg.vocab},
+        {(float **)(void *)&w->ints, td_batch_ints(l)},
+    };
+    int64_t at = 0;
+    for (size_t i = 0; i < TD_COUNT(parts); i++) {
+        if (base)
+            *parts[i].p = (float *)(void *)(base + at);
+        at += (parts[i].floats * (int64_t)sizeof(float) + 63) / 64 * 64;
+    }
+    return at;
+}
+
+void td_model_bytes(const struct td_model *m, struct td_model_bytes *out)
+{
+    struct td_model *sizes_only = (struct td_model *)(uintptr_t)m;
+    *out = (struct td_model_bytes){.weights = td_model_weight_bytes(m),
+                                   .kv_block = 2 * kv_bytes(m) * kv_layers(m),
+                                   .state = (conv_slot_bytes(m) + state_slot_bytes(m)) *
+                                            m->cfg.n_gdn,
+                                   .work = carve_work(sizes_only, NULL)};
+}
+
+static enum td_status make_work(struct td_model *m, struct td_error *err)
+{
+    void *slab;
+    int64_t ints = td_batch_ints(&m->limits);
+    m->work.host = td_calloc((size_t)ints, sizeof(*m->work.host));
+    if (!m->work.host)
+        return td_error_set(err, TD_E_NOMEM, "no memory for a batch");
+    enum td_status s =
+        m->dev->ops.alloc(m->dev, (size_t)carve_work(m, NULL), "work", &slab, err);
+    if (s == TD_OK)
+        (void)carve_work(m, slab);
+    return s;
+}
+
+static enum td_status reserve(struct td_model *m, struct td_error *err)
+{
+    const struct td_config *c = &m->cfg;
+    const struct td_slice *l = &m->slice;
+    int64_t wide =
+        TD_MAX(l->heads.count * c->head_dim, l->value_heads.count * c->value_dim);
+    struct td_reserve r = {.max_rows = TD_MAX(m->limits.max_rows, m->limits.max_out),
+                           .max_seqs = m->limits.max_seqs,
+                           .max_len = m->limits.max_len,
+                           .max_k = TD_MAX(TD_MAX(wide, l->ffn.count),
+                                           (m->names.has_mtp ? 2 : 1) * c->hidden),
+                           .hidden = c->hidden,
+                           .n_heads = (int32_t)l->heads.count,
+                           .n_kv = (int32_t)l->kv_heads.count,
+                           .head_dim = c->head_dim,
+                           .n_k = (int32_t)l->key_heads.count,
+                           .n_v = (int32_t)l->value_heads.count,
+                           .dk = c->key_dim,
+                           .dv = c->value_dim,
+                           .experts = c->n_experts,
+                           .experts_k = c->top_k,
+                           .expert_size = l->moe_ffn.count,
+                           .shared_size = l->shared_ffn.count};
+    return m->dev->ops.reserve(m->dev, &r, err);
+}
+
+enum td_status td_model_load(struct td_model *m, const struct td_load_opts *opts,
+                             struct td_load_stats *stats, struct td_error *err)
+{
+    enum td_status s = td_model_place(m, err);
+    if (s == TD_OK)
+        s = make_work(m, err);
+    if (s == TD_OK)
+        s = reserve(m, err);
+    if (s == TD_OK)
+        s = td_model_read(m, opts, stats, err);
+    return s;
+}
+
+enum td_status td_cache_new(struct td_model *m, int32_t n_blocks, int32_t n_slots,
+                            struct td_cache *out, struct td_error *err)
+{
+    int32_t n_kv = kv_layers(m), n_gdn = m->cfg.n_gdn;
+    struct td_cache c = {.n_blocks = n_blocks,
+                         .n_slots = n_slots,
+                         .n_kv = n_kv,
+                         .n_gdn = n_gdn,
+                         .conv_slot = (size_t)conv_slot_bytes(m),
+                         .state_slot = (size_t)state_slot_bytes(m)};
+    size_t kv = (size_t)kv_bytes(m) * (size_t)n_blocks;
+    size_t state = (c.conv_slot + c.state_slot) * (size_t)n_slots;
+    void *kv_slab = NULL, *state_slab = NULL;
+    enum td_status s = TD_OK;
+    c.kv = td_calloc((size_t)n_kv, sizeof(*c.kv));
+    c.conv = td_calloc((size_t)n_gdn, sizeof(*c.conv));
+    c.state = td_calloc((size_t)n_gdn, sizeof(*c.state));
+    if (!c.kv || !c.conv || !c.state)
+        s = td_error_set(err, TD_E_NOMEM, "no memory for caches");
+    if (s == TD_OK)
+        s = m->dev->ops.alloc(m->dev, 2 * kv * (size_t)n_kv, "KV cache", &kv_slab, err);
+    if (s == TD_OK)
+        s = m->dev->ops.alloc(m->dev, state * (size_t)n_gdn, "states", &state_slab,
+                              err);
+    if (s != TD_OK) {
+        td_cache_release(&c);
+        return s;
+    }
+    for (int32_t i = 0; i < n_kv; i++) {
+        c.kv[i].k = (char *)kv_slab + 2 * kv * (size_t)i;
+        c.kv[i].v = (char *)c.kv[i].k + kv;
+    }
+    for (int32_t i = 0; i < n_gdn; i++) {
+        char *at = (char *)state_slab + state * (size_t)i;
+        c.state[i] = (float *)(void *)at;
+        c.conv[i] = (float *)(void *)(at + c.state_slot * (size_t)n_slots);
+    }
+    *out = c;
+    return TD_OK;
+}
+
+void td_cache_release(struct td_cache *c)
+{
+    td_free(c->kv);
+    td_free(c->conv);
+    td_free(c->state);
+    *c = (struct td_cache){0};
+}

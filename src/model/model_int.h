@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The parts of a model as its files see them. Private to the room.
+ *
+ * Sizes with a `_l` meaning local are those of this rank's slice. Device pointers are
+ * marked in the comments; everything else is host memory.
+ */
+#ifndef TD_MODEL_MODEL_INT_H
+#define TD_MODEL_MODEL_INT_H
+
+#include "model/model.h"
+
+struct td_attention_weights {
+    struct td_matrix q, k, v, o;
+    float *q_norm, *k_norm; /* device [head_dim], 1 + weight */
+};
+
+struct td_gdn_weights {
+    struct td_matrix qkv, z, a, b, out;
+    float *conv;    /* device [channels][width] */
+    float *a_neg;   /* device [value heads], -exp(A_log) */
+    float *dt_bias; /* device [value heads] */
+    float *norm;    /* device [value_dim], plain weight */
+};
+
+/* A feed-forward network: dense, or router, experts and shared expert. */
+struct td_ffn_weights {
+    struct td_matrix gate, up, down; /* dense, or the shared expert */
+    struct td_matrix router, shared_router;
+    struct td_matrix *e_gate, *e_up, *e_down; /* [experts] */
+};
+
+struct td_layer {
+    enum td_layer_kind kind;
+    int cache;                     /* index among the attention or delta-net layers */
+    float *input_norm, *post_norm; /* device [hidden], 1 + weight */
+    struct td_attention_weights attention;
+    struct td_gdn_weights gdn;
+    struct td_ffn_weights ffn;
+};
+
+struct td_draft_weights {
+    struct td_matrix fc;
+    float *norm_embed, *norm_hidden, *norm; /* device [hidden], 1 + weight */
+};
+
+/* Device memory of a forward. The areas for mixers and networks share `wide`. */
+struct td_work {
+    float *x, *h, *delta; /* [max_rows][hidden]: residual, normed, to be added */
+    float *wide;          /* the largest of what a mixer or network needs */
+    float *hidden;        /* [max_rows][hidden] final norm of all rows */
+    float *pair;          /* [max_rows][2 * hidden] input of mtp.fc, NULL without */
+    float *out_h;         /* [max_out][hidden] final norm of the wanted rows */
+    float *logits;        /* [max_out][vocab] */
+    int32_t *ints;        /* batch arrays and out_row, laid out by batch.c */
+    int32_t *host;        /* host copy of ints */
+    int32_t *out_row;     /* device [n_out] */
+    int32_t n_out;
+};
+
+struct td_model {
+    struct td_config cfg;
+    struct td_slice slice;
+    struct td_model_limits limits;
+    struct td_dev *dev;
+    struct td_comm *comm;
+    struct td_model_dir dir;
+    struct td_weights names;
+
+    struct td_matrix embed, head; /* head shares embed's memory when tied */
+    float *final_norm;            /* device, 1 + weight */
+    float *inv_freq;              /* device [rotary / 2] */
+    struct td_layer *layers;      /* [n_layers + 1], the last one the draft head's */
+    struct td_matrix *experts;    /* all layers' e_gate, e_up, e_down */
+    struct td_draft_weights draft;
+
+    struct td_batch batch; /* of the present forward */
+    struct td_work work;
+    td_trace_fn trace;
+    void *trace_self;
+};
+
+/* weights.c: allocates device memory for all weights, then reads them. */
+int64_t td_model_weight_bytes(const struct td_model *m);
+enum td_status td_model_place(struct td_model *m, struct td_error *err);
+enum td_status td_model_read(struct td_model *m, const struct td_load_opts *opts,
+                             struct td_load_stats *stats, struct td_error *err);
+
+/* batch.c: checks the pieces and puts the batch on the device. */
+int64_t td_batch_ints(const struct td_model_limits *l);
+enum td_status td_batch_make(struct td_model *m, const struct td_cache *c,
+                             const struct td_seq_rows *seqs, int32_t n_seqs,
+                             struct td_error *err);
+
+/* layer.c: floats of `wide` per row, and one layer: x += mixer(norm(x)), the network's
+ * part left in work.delta. `add` is what still has to be added to x on entry. */
+int64_t td_layer_wide(const struct td_model *m);
+enum td_status td_layer_forward(struct td_model *m, struct td_cache *c,
+                                const struct td_layer *l, const float *add,
+                                struct td_error *err);
+
+/* layer.c: the parts alone, each from work.h to work.delta, not yet summed over ranks. */
+void td_layer_attention(struct td_model *m, struct td_cache *c,
+                        const struct td_layer *l);
+void td_layer_gdn(struct td_model *m, struct td_cache *c, const struct td_layer *l);
+void td_layer_ffn(struct td_model *m, const struct td_layer *l);
+
+/* Local sizes. */
+static inline int32_t td_local_channels(const struct td_model *m)
+{
+    return (int32_t)(2 * m->slice.key_heads.count * m->cfg.key_dim +
+                     m->slice.value_heads.count * m->cfg.value_dim);
+}
+
+#endif
