@@ -22,6 +22,7 @@ PKGS         := jansson libpcre2-8 libutf8proc libedit hwloc libmicrohttpd libcu
 ifeq ($(origin CC),default)
 CC := gcc
 endif
+CLANG        ?= $(shell command -v clang-14 || echo clang)
 
 # Q silences commands and `say` names the file instead; V=1 shows the commands.
 Q        := $(if $(V),,@)
@@ -130,7 +131,7 @@ tsan-run: $(TSAN)
 	@tests/run.sh $(TSAN)
 
 fuzz:  ## each fuzz target for FUZZ_SECONDS (5) on its corpus
-	@$(MAKE) --no-print-directory B=build/fuzz CC=clang OPT='-O1 -g' KOPT=-O2 \
+	@$(MAKE) --no-print-directory B=build/fuzz CC=$(CLANG) OPT='-O1 -g' KOPT=-O2 \
 		SAN='-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all' \
 		fuzz-run
 fuzz-run: $(FUZZ)

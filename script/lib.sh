@@ -58,7 +58,7 @@ missing_packages() {
 
 # Installs what is missing, and nothing when everything is there: install_missing NEEDS...
 install_missing() {
-    local packages sudo=()
+    local packages sudo=() log
     mapfile -t packages < <(missing_packages "$@")
     [ ${#packages[@]} -eq 0 ] && return 0
     echo "missing: ${packages[*]}"
@@ -75,12 +75,15 @@ install_missing() {
         fi
         sudo=(sudo)
     fi
+    log=$(mktemp)
     "${sudo[@]}" apt-get update -qq || true
     "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq \
-        --no-install-recommends "${packages[@]}" >/dev/null || {
+        -o Dpkg::Use-Pty=0 --no-install-recommends "${packages[@]}" >/dev/null 2>"$log" || {
+        cat "$log" >&2
         echo "apt-get could not install them: ${packages[*]}" >&2
         return 1
     }
+    rm -f "$log"
     mapfile -t packages < <(missing_packages "$@")
     if [ ${#packages[@]} -gt 0 ]; then
         echo "installed, but still not found: ${packages[*]}" >&2

@@ -3,8 +3,8 @@
 #
 # Compiles everything (program, tools, unit tests) with clang, warnings being errors.
 set -uo pipefail
-command -v clang >/dev/null || {
+clang=$(command -v clang-14 || command -v clang) || {
     echo "clang is not installed"
     exit 77
 }
-make -s --no-print-directory -j2 -k B=build/clang CC=clang OPT=-O1 KOPT=-O1 WERROR=1 compile 2>&1
+make -s --no-print-directory -j2 -k B=build/clang CC="$clang" OPT=-O1 KOPT=-O1 WERROR=1 compile 2>&1
