@@ -46,7 +46,7 @@ struct td_config {
     enum td_family family;
     enum td_dtype dtype; /* of the matrices when they are not quantized */
     enum td_quant quant;
-    int block_rows, block_cols; /* of FP8 scales; 128, 128 */
+    int block_rows, block_cols; /* of FP8 scales: 128, 128 */
 
     int hidden;
     int vocab;  /* rows of embedding and head; may exceed the tokenizer's ids */
@@ -87,6 +87,23 @@ static inline int64_t td_config_value_width(const struct td_config *c)
 static inline int64_t td_config_conv_width(const struct td_config *c)
 {
     return 2 * td_config_key_width(c) + td_config_value_width(c);
+}
+
+/* Bytes of the keys and values of one token, all full-attention layers together (the
+ * draft head's own cache not counted), with elements of elem bytes. */
+static inline int64_t td_config_kv_bytes(const struct td_config *c, int elem)
+{
+    return 2 * (int64_t)c->n_full * c->n_kv_heads * c->head_dim * elem;
+}
+
+/* Bytes of the recurrent (f32) and of the convolution states of one sequence. */
+static inline int64_t td_config_state_bytes(const struct td_config *c)
+{
+    return 4 * (int64_t)c->n_gdn * td_config_value_width(c) * c->key_dim;
+}
+static inline int64_t td_config_conv_bytes(const struct td_config *c, int elem)
+{
+    return (int64_t)c->n_gdn * (c->conv_kernel - 1) * td_config_conv_width(c) * elem;
 }
 
 /* Checks what the user called a model. TD_OK when it is a directory; TD_E_HUB_ID for

@@ -109,8 +109,8 @@ struct td_weight {
     enum td_dtype dtype; /* as stored; td_names_each() gives the expected one */
     int32_t tensor;      /* index in the model directory, -1 in td_names_each() */
 
-    /* FP8 only; otherwise scale is -1 and the rest 0. One scale per block of
-     * block_rows x block_cols of the weight; view as for the weight. */
+    /* When dtype is F8_E4M3: one scale per block of block_rows x block_cols of the
+     * weight, in a view like the weight's own. scale is -1 otherwise. */
     int block_rows, block_cols;
     enum td_dtype scale_dtype;
     int32_t scale;
@@ -127,6 +127,9 @@ static inline const char *td_role_name(enum td_role role)
     return (unsigned)role < TD_ROLE_COUNT ? names[role] : "?";
 }
 
+/* Which numbers of ranks up to TD_MAX_RANKS are admissible; returns how many. */
+int td_split_list(const struct td_config *cfg, int out[TD_MAX_RANKS]);
+
 /* TD_OK when the model can be split evenly over that many ranks; otherwise TD_E_SPLIT
  * with the dimension that does not divide and the nearest numbers that work. */
 enum td_status td_split_check(const struct td_config *cfg, int ranks,
@@ -142,8 +145,8 @@ struct td_name_form {
     bool fused_mtp; /* the same in the draft layer */
 };
 
-/* Called with each weight, and the names of its tensor and of its scale (NULL unless
- * FP8), valid during the call. A failure ends the walk. */
+/* Called with each weight, and the names of its tensor and of its scale (NULL for weights
+ * that are never FP8), valid during the call. A failure ends the walk. */
 typedef enum td_status (*td_weight_fn)(void *self, const struct td_weight *w,
                                        const char *name, const char *scale_name);
 
@@ -154,6 +157,17 @@ enum td_status td_names_each(const struct td_config *cfg, const struct td_slice 
 
 /* Bytes of a rank's part as stored: elements and scales. */
 int64_t td_weight_bytes(const struct td_weight *w);
+
+/* Sums over td_names_each(): what the configuration alone implies for one rank. */
+struct td_names_sum {
+    int64_t tensors, tensors_mtp; /* of the checkpoint, scales included */
+    int64_t params, params_mtp;   /* of the rank; the main model, the draft head */
+    int64_t bytes, bytes_mtp;
+    /* read for one token at batch 1: the chosen experts, the head, no embedding */
+    int64_t token_params, token_bytes;
+};
+void td_names_sum(const struct td_config *cfg, const struct td_slice *slice,
+                  const struct td_name_form *form, struct td_names_sum *out);
 
 /* What becomes of a tensor of the checkpoint. */
 enum td_use {
