@@ -51,6 +51,7 @@ void td_error_init(struct td_error *err)
     err->rank = -1;
 }
 
+#undef td_error_set
 enum td_status td_error_set(struct td_error *err, enum td_status code, const char *what,
                             ...)
 {

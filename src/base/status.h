@@ -145,6 +145,11 @@ void td_error_init(struct td_error *err);
 enum td_status td_error_set(struct td_error *err, enum td_status code, const char *what,
                             ...) TD_PRINTF(3, 4);
 
+#ifdef __clang_analyzer__
+/* The analyzer reads one file at a time: this tells it what the result is. */
+#define td_error_set(err, code, ...) ((td_error_set)(err, code, __VA_ARGS__), (code))
+#endif
+
 /* Replace the catalogue's cause or remedy by a better one, right after td_error_set().
  * They return the record's code, so that the last of the calls can be returned. */
 enum td_status td_error_why(struct td_error *err, const char *why, ...) TD_PRINTF(2, 3);
