@@ -49,7 +49,8 @@ SRC      := $(sort $(wildcard src/*/*.c $(foreach s,$(SHELVES),src/ops/$(s)/*.c)
 OBJ      := $(SRC:src/%.c=$(B)/%.o)
 LIB      := $(B)/libtandem.a
 LIBOBJ   := $(filter-out $(B)/cmd/main.o,$(OBJ))
-TOOLS    := $(patsubst tools/%.c,$(B)/%,$(wildcard tools/*.c))
+TOOLS    := $(patsubst tools/%.c,$(B)/%,$(wildcard tools/*.c)) $(B)/make_model
+MAKER    := $(patsubst %.c,$(B)/%.o,$(sort $(wildcard tools/make_model/*.c)))
 T        ?= %
 UNIT     := $(patsubst tests/unit/%.c,$(B)/tests/%,$(wildcard tests/unit/*.c))
 UNIT     := $(sort $(filter $(B)/tests/$(T),$(UNIT)))
@@ -86,10 +87,25 @@ $(B)/%.o: src/%.c $(B)/flags Makefile
 	@$(say) CC $<
 	$(Q)$(CC) $(ALLFLAGS) $(ISA) -MMD -MP -c -o $@ $<
 
-$(B)/tests/%: tests/unit/%.c $(LIB) $(B)/flags
+# Tests of models make their checkpoints with make_model.
+$(B)/tests/%: tests/unit/%.c $(LIB) $(B)/flags | $(B)/make_model
 	@mkdir -p $(@D)
 	@$(say) CC $<
-	$(Q)$(CC) $(ALLFLAGS) -Itests -MMD -MP -o $@ $< $(LIB) $(LDFLAGS) $(LDLIBS) -lcmocka
+	$(Q)$(CC) $(ALLFLAGS) -I. -Itests -DTD_MAKE_MODEL='"$(B)/make_model"' -MMD -MP \
+		-o $@ $< $(MORE) $(LIB) $(LDFLAGS) $(LDLIBS) -lcmocka
+
+$(B)/tests/tools_make_model: MORE := $(filter-out %/main.o,$(MAKER))
+$(B)/tests/tools_make_model: $(MAKER)
+
+$(B)/tools/make_model/values.o: ISA := $(KOPT)
+$(B)/tools/%.o: tools/%.c $(B)/flags Makefile
+	@mkdir -p $(@D)
+	@$(say) CC $<
+	$(Q)$(CC) $(ALLFLAGS) $(ISA) -I. -MMD -MP -c -o $@ $<
+
+$(B)/make_model: $(MAKER) $(LIB)
+	@$(say) LINK $@
+	$(Q)$(CC) $(ALLFLAGS) -o $@ $^ $(LDFLAGS) $(LDLIBS)
 
 $(B)/%: tools/%.c $(LIB) $(B)/flags
 	@mkdir -p $(@D)
@@ -189,7 +205,7 @@ $(shell $(PKG) --print-errors --exists $(PKGS) 2>&1 | grep '^No package'))
 endif
 endif
 
--include $(OBJ:.o=.d) $(UNIT:=.d) $(TOOLS:=.d) $(FUZZ:=.d)
+-include $(OBJ:.o=.d) $(MAKER:.o=.d) $(UNIT:=.d) $(TOOLS:=.d) $(FUZZ:=.d)
 
 FORCE:
 .PHONY: all unit test asan tsan tsan-run fuzz fuzz-run lint format compile tidy docs \

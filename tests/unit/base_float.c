@@ -3,13 +3,9 @@
  * Narrow number formats against their definitions: every code of each format, and
  * rounding against a search over all codes for the nearest.
  */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "check.h"
 
-#include <cmocka.h>
+#include <math.h>
 
 #include "base/float.h"
 
