@@ -1,0 +1,59 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# The command line before any verb does its work: version, help, wrong usage, and where
+# options come from.
+. tests/e2e/common.bash
+
+tandem --version
+check version test "$code" -eq 0
+check version_text says "$stdout" '^tandem [0-9]+\.[0-9]+\.[0-9]+ \([0-9a-z]+\)$'
+
+tandem
+check bare_is_help says "$stdout" '^  tandem help'
+check bare_exit test "$code" -eq 0
+
+tandem help help
+check help_of_a_verb says "$stdout" '^tandem help'
+check help_lists_options says "$stdout" '--event-log'
+
+tandem help no-such-verb
+check help_unknown test "$code" -eq 2
+
+tandem help options
+check options_table says "$stdout" '^\| `--json` \| `TANDEM_JSON` \|'
+
+tandem help errors
+check errors_table says "$stdout" '^\| `usage` \|'
+
+tandem frobnicate
+check unknown_verb test "$code" -eq 2
+check unknown_verb_error says "$stderr" '^error   unknown verb "frobnicate"$'
+check unknown_verb_fix says "$stderr" '^fix     '
+check unknown_verb_silent test -z "$stdout"
+
+tandem help --no-such-option
+check unknown_option test "$code" -eq 2
+check unknown_option_named says "$stderr" 'no-such-option'
+
+tandem help --tensor-parallel-size 2
+check foreign_option test "$code" -eq 2
+check foreign_option_hint says "$stderr" '--tp'
+
+printf 'no-such-entry = 1\n' >"$box/wrong.conf"
+tandem help --config "$box/wrong.conf"
+check conf_unknown test "$code" -eq 2
+check conf_line says "$stderr" 'wrong\.conf.*1'
+
+tandem help --config "$box/missing.conf"
+check conf_missing test "$code" -ne 0
+
+export TANDEM_EVENT_LOG=$box/no/such/folder/log
+tandem help
+check variable_is_read test "$code" -eq 1
+unset TANDEM_EVENT_LOG
+
+tandem help --event-log "$box/events" nothing
+check event_log says "$(cat "$box/events")" '"event":"error".*"code":"usage"'
+
+exit "$not_ok"
