@@ -77,6 +77,7 @@ $(B)/ops/x86/%_avx2.o $(B)/ops/x86/%_avx2.tidy: ISA := $(KOPT) -mavx2 -mfma -mf1
 $(B)/ops/x86/%_avx512.o $(B)/ops/x86/%_avx512.tidy: ISA := $(KOPT) $(AVX512)
 $(B)/ops/x86/%_avx512bf16.o $(B)/ops/x86/%_avx512bf16.tidy: ISA := $(KOPT) $(BF16)
 $(B)/ops/ref/%.o: ISA := $(KOPT)
+$(B)/sample/row.o: ISA := $(KOPT)
 
 $(B)/cmd/main.o $(B)/cmd/main.tidy: \
 	ISA := -DTD_VERSION='"$(VERSION)"' -DTD_BUILD='"$(BUILD_ID)"'

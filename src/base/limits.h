@@ -42,4 +42,9 @@
 #define TD_MAX_LOAD_THREADS 32
 #define TD_MAX_STAGING      (192 * TD_MIB)
 
+/* What one request may ask of the sampler. */
+#define TD_MAX_LOGPROBS   64   /* alternatives for a token */
+#define TD_MAX_LOGIT_BIAS 1024 /* entries of logit_bias */
+#define TD_MAX_STOP_IDS   64   /* a model's ends; a request's stop ids */
+
 #endif

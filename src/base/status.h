@@ -66,6 +66,9 @@
       "heads or 128-blocks do not divide evenly", "choose a number of ranks it names") \
     X(TD_E_INPUT, "bad-input", "a request cannot be answered",                         \
       "a value of the request is out of range", "correct the value that is named")     \
+    X(TD_E_NUMERICS, "not-finite", "the model computed a number that is not finite",   \
+      "weights are damaged, or an intermediate value overflowed",                      \
+      "check the files' checksums; try --numerics f32")                                \
     X(TD_E_TIMEOUT, "timeout", "a deadline passed",                                    \
       "another process or host did not answer in time",                                \
       "look at the host and rank that is named")                                       \
