@@ -162,11 +162,11 @@ format:  ## clang-format all files
 
 compile: $(OBJ) $(UNIT) $(TOOLS)  # what the lint checks gcc and clang build
 
-tidy: $(OBJ:.o=.tidy) $(patsubst tools/%.c,$(B)/%.tidy,$(wildcard tools/*.c))
+tidy: $(OBJ:.o=.tidy) $(MAKER:.o=.tidy)
 $(B)/%.tidy: src/%.c $(B)/%.o .clang-tidy
 	@$(TIDY) --quiet $< -- $(ALLFLAGS) $(ISA) && touch $@
-$(B)/%.tidy: tools/%.c $(B)/% .clang-tidy
-	@$(TIDY) --quiet $< -- $(ALLFLAGS) && touch $@
+$(B)/tools/%.tidy: tools/%.c $(B)/tools/%.o .clang-tidy
+	@$(TIDY) --quiet $< -- $(ALLFLAGS) -I. && touch $@
 
 docs: all  ## write docs/OPTIONS.md and docs/ERRORS.md
 	@for d in options errors; do \

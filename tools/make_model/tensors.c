@@ -243,7 +243,8 @@ static void vision(struct builder *b)
 {
     int64_t h = b->m->vision_hidden, inner = h * 269 / 72;
     (void)snprintf(b->prefix, sizeof(b->prefix), "model.visual.");
-    struct td_synth_tensor *t = matrix(b, "patch_embed.proj.weight", h, 3 * 2 * 256, 1);
+    struct td_synth_tensor *t =
+        matrix(b, "patch_embed.proj.weight", h, (int64_t)3 * 2 * 256, 1);
     const int64_t patch[TD_SYNTH_MAX_DIMS] = {h, 3, 2, 16, 16};
     t->ndim = TD_SYNTH_MAX_DIMS;
     memcpy(t->shape, patch, sizeof(patch));

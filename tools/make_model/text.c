@@ -136,7 +136,7 @@ static json_t *byte_vocabulary(struct maker *k, json_t *vocab)
         json_decref(out);
         return NULL;
     }
-    qsort(ids, n, sizeof(ids[0]), by_id);
+    qsort(ids, n, sizeof(json_t *), by_id);
     for (size_t i = 0; i < n; i++)
         json_object_foreach(vocab, key, value) if (value == ids[i])
             set_int(k, out, key, (int64_t)i);

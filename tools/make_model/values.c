@@ -135,10 +135,10 @@ static void look_up(const struct tile *tile, const uint8_t *table, int64_t size,
                 out[c] = table[level[c] + ZERO];
         } else if (size == 2) {
             for (int64_t c = 0; c < tile->cols; c++)
-                memcpy(out + 2 * c, table + 2 * (level[c] + ZERO), 2);
+                memcpy(out + 2 * c, table + 2 * (int64_t)(level[c] + ZERO), 2);
         } else {
             for (int64_t c = 0; c < tile->cols; c++)
-                memcpy(out + 4 * c, table + 4 * (level[c] + ZERO), 4);
+                memcpy(out + 4 * c, table + 4 * (int64_t)(level[c] + ZERO), 4);
         }
     }
 }

@@ -131,7 +131,7 @@ static void add_header_entry(struct td_buf *b, const struct td_synth_tensor *t)
     for (int i = 0; i < t->ndim; i++)
         td_buf_addf(b, "%s%lld", i ? "," : "", (long long)t->shape[i]);
     td_buf_addf(b, "],\"data_offsets\":[%lld,%lld]}", (long long)t->offset,
-                (long long)(t->offset + t->bytes));
+                (long long)t->offset + (long long)t->bytes);
 }
 
 /* Lays out the tensors of one file, sorted[0..n), and gives its header with the length
@@ -245,6 +245,7 @@ static bool write_piece(const struct writer *w, const struct piece *p, int fd,
 /* Writes all pieces of one file; 0, or the errno of the first failure. */
 static int write_pieces(const struct writer *w, int fd)
 {
+    /* NOLINTNEXTLINE(clang-analyzer-deadcode.DeadStores): the pragma reads it */
     int threads = w->m->threads ? (int)w->m->threads : omp_get_max_threads();
     int failure = 0;
 #pragma omp parallel num_threads(threads)
@@ -350,7 +351,8 @@ enum td_status td_synth_write_weights(const struct td_synth *m,
     struct td_buf header;
     enum td_status s = TD_OK;
     td_buf_init(&header, MAX_HEADER);
-    struct td_synth_tensor **sorted = td_calloc((size_t)list->count, sizeof(*sorted));
+    struct td_synth_tensor **sorted =
+        td_calloc((size_t)list->count, sizeof(struct td_synth_tensor *));
     if (!sorted) {
         s = td_error_set(err, TD_E_NOMEM, "no memory for the list of tensors");
         goto out;
@@ -358,7 +360,7 @@ enum td_status td_synth_write_weights(const struct td_synth *m,
     assign_files(&w);
     for (int64_t i = 0; i < list->count; i++)
         sorted[i] = &list->items[i];
-    qsort(sorted, (size_t)list->count, sizeof(*sorted), by_place);
+    qsort(sorted, (size_t)list->count, sizeof(struct td_synth_tensor *), by_place);
     *stats = (struct td_synth_stats){.tensors = list->count};
     for (int64_t i = 0, n; i < list->count && s == TD_OK; i += n) {
         for (n = 1; i + n < list->count && sorted[i + n]->file == sorted[i]->file; n++)

@@ -127,12 +127,13 @@ static void delta_chunk(struct td_cpu *cpu, const struct td_delta_args *a, int32
                         int32_t n, int32_t head, float *S)
 {
     int32_t dk = a->dk, dv = a->dv;
-    float *q = td_cpu_scratch(cpu), *k = q + TD_CHUNK * dk, *U = k + TD_CHUNK * dk;
-    float *G = U + TD_CHUNK * dv;
+    int64_t wk = dk, wv = dv; /* for offsets */
+    float *q = td_cpu_scratch(cpu), *k = q + TD_CHUNK * wk, *U = k + TD_CHUNK * wk;
+    float *G = U + TD_CHUNK * wv;
     for (int32_t i = 0; i < n; i++) {
         struct inputs in = inputs_of(a, row + i, head);
-        float *ki = k + i * dk, *Ui = U + i * dv;
-        unit(in.q, dk, 1.0f / sqrtf((float)dk), q + i * dk);
+        float *ki = k + i * wk, *Ui = U + i * wv;
+        unit(in.q, dk, 1.0f / sqrtf((float)dk), q + i * wk);
         unit(in.k, dk, 1.0f, ki);
         G[i] = (i ? G[i - 1] : 0.0f) + in.g;
         memset(Ui, 0, (size_t)dv * sizeof(*Ui));
@@ -140,19 +141,19 @@ static void delta_chunk(struct td_cpu *cpu, const struct td_delta_args *a, int32
         for (int32_t j = 0; j < dv; j++)
             Ui[j] = in.beta * (in.v[j] + Ui[j]);
         for (int32_t j = 0; j < i; j++) {
-            float A = in.beta * td_ref_dot(ki, k + j * dk, dk) * expf(G[i] - G[j]);
+            float A = in.beta * td_ref_dot(ki, k + j * wk, dk) * expf(G[i] - G[j]);
             for (int32_t d = 0; d < dv; d++)
-                Ui[d] -= A * U[j * dv + d];
+                Ui[d] -= A * U[j * wv + d];
         }
     }
     for (int32_t i = 0; i < n; i++) {
         float *o = a->y + ((int64_t)(row + i) * a->n_v + head) * dv;
         memset(o, 0, (size_t)dv * sizeof(*o));
-        add_product(q + i * dk, S, dk, dv, expf(G[i]), o);
+        add_product(q + i * wk, S, dk, dv, expf(G[i]), o);
         for (int32_t j = 0; j <= i; j++) {
-            float w = td_ref_dot(q + i * dk, k + j * dk, dk) * expf(G[i] - G[j]);
+            float w = td_ref_dot(q + i * wk, k + j * wk, dk) * expf(G[i] - G[j]);
             for (int32_t d = 0; d < dv; d++)
-                o[d] += w * U[j * dv + d];
+                o[d] += w * U[j * wv + d];
         }
     }
     float decay = expf(G[n - 1]);
@@ -162,7 +163,7 @@ static void delta_chunk(struct td_cpu *cpu, const struct td_delta_args *a, int32
         float f = expf(G[n - 1] - G[j]);
         for (int32_t i = 0; i < dk; i++)
             for (int32_t d = 0; d < dv; d++)
-                S[i * dv + d] += f * k[j * dk + i] * U[j * dv + d];
+                S[i * wv + d] += f * k[j * wk + i] * U[j * wv + d];
     }
 }
 
