@@ -99,23 +99,6 @@ void td_sampling_default(struct td_sampling *s);
 enum td_status td_sampling_check(const struct td_sampling *s, int32_t vocab,
                                  struct td_error *err);
 
-/* The ids that end an answer, as a model's files name them. */
-struct td_eos {
-    int32_t ids[TD_MAX_STOP_IDS];
-    size_t count;
-};
-
-/* Adds an id that is not there yet; TD_E_LIMIT when the list is full. */
-enum td_status td_eos_add(struct td_eos *eos, int32_t id);
-
-/* Reads the defaults of a model directory's generation_config.json over what *s holds:
- * temperature, top_k, top_p, min_p and the three penalties where the file has them;
- * `do_sample: false` sets temperature 0. Its eos_token_id (a number or a list) is added
- * to eos. A missing file changes nothing. TD_E_CONFIG names file, key and value; *s and
- * *eos are then unspecified. */
-enum td_status td_sampling_read(const char *model_dir, struct td_sampling *s,
-                                struct td_eos *eos, struct td_error *err);
-
 /* A seed for a request that gives none, from the system's random numbers. */
 uint64_t td_seed_fresh(void);
 

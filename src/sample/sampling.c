@@ -1,18 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a request may ask of the sampler: defaults, ranges, and the defaults a model
- * brings along in generation_config.json. See sample.h.
- *
- * One table holds the range of every number, for requests (TD_E_INPUT) and for files
- * (TD_E_CONFIG) alike.
+ * What a request may ask of the sampler: neutral settings, ranges, a seed when it names
+ * none. See sample.h.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "sample/sample.h"
 
 #include "base/clock.h"
 #include "base/compiler.h"
-#include "base/file.h"
-#include "base/json.h"
 
 #include <fcntl.h>
 #include <stddef.h>
@@ -133,101 +128,7 @@ enum td_status td_sampling_check(const struct td_sampling *s, int32_t vocab,
     return st;
 }
 
-/* ---- a model's defaults ------------------------------------------------------------- */
-
-enum td_status td_eos_add(struct td_eos *eos, int32_t id)
-{
-    for (size_t i = 0; i < eos->count; i++)
-        if (eos->ids[i] == id)
-            return TD_OK;
-    if (eos->count == TD_COUNT(eos->ids))
-        return TD_E_LIMIT;
-    eos->ids[eos->count++] = id;
-    return TD_OK;
-}
-
-static enum td_status read_number(const json_t *doc, const char *where,
-                                  const struct range *r, struct td_sampling *s,
-                                  struct td_error *err)
-{
-    double v, before = (double)*field(s, r);
-    enum td_status st =
-        td_json_double(doc, r->name, where, r->lo, r->hi, before, &v, err);
-    if (st != TD_OK)
-        return st;
-    if (!in_range(r, v))
-        return td_error_set(err, TD_E_CONFIG, "%s: %s is %g, expected above %g to %g",
-                            where, r->name, v, r->lo, r->hi);
-    *field(s, r) = (float)v;
-    return TD_OK;
-}
-
-static enum td_status read_numbers(const json_t *doc, const char *where,
-                                   struct td_sampling *s, struct td_error *err)
-{
-    enum td_status st = TD_OK;
-    int64_t top_k = s->top_k;
-    bool sampled = true;
-    for (size_t i = 0; i < TD_COUNT(ranges) && st == TD_OK; i++)
-        st = read_number(doc, where, &ranges[i], s, err);
-    if (st == TD_OK)
-        st = td_json_int(doc, "top_k", where, -1, INT32_MAX, top_k, &top_k, err);
-    if (st == TD_OK)
-        st = td_json_bool(doc, "do_sample", where, true, &sampled, err);
-    if (st != TD_OK)
-        return st;
-    s->top_k = (int32_t)top_k;
-    if (!sampled)
-        s->temperature = 0;
-    return TD_OK;
-}
-
-static enum td_status read_eos_id(const json_t *v, const char *where,
-                                  struct td_eos *eos, struct td_error *err)
-{
-    json_int_t id = json_integer_value(v);
-    if (!json_is_integer(v) || id < 0 || id > INT32_MAX)
-        return td_error_set(err, TD_E_CONFIG,
-                            "%s: eos_token_id is not an id or a list of ids", where);
-    if (td_eos_add(eos, (int32_t)id) != TD_OK)
-        return td_error_set(err, TD_E_CONFIG, "%s: eos_token_id has more than %d ids",
-                            where, TD_MAX_STOP_IDS);
-    return TD_OK;
-}
-
-static enum td_status read_eos(const json_t *doc, const char *where, struct td_eos *eos,
-                               struct td_error *err)
-{
-    const json_t *v = json_object_get(doc, "eos_token_id");
-    if (!v || json_is_null(v))
-        return TD_OK;
-    if (!json_is_array(v))
-        return read_eos_id(v, where, eos, err);
-    enum td_status st = TD_OK;
-    for (size_t i = 0; i < json_array_size(v) && st == TD_OK; i++)
-        st = read_eos_id(json_array_get(v, i), where, eos, err);
-    return st;
-}
-
-enum td_status td_sampling_read(const char *model_dir, struct td_sampling *s,
-                                struct td_eos *eos, struct td_error *err)
-{
-    char path[TD_MAX_PATH];
-    json_t *doc = NULL;
-    enum td_status st =
-        td_path_join(path, sizeof(path), model_dir, "generation_config.json", err);
-    if (st != TD_OK || !td_file_exists(path))
-        return st;
-    st = td_json_read(path, TD_MAX_CONFIG_FILE, &doc, err);
-    if (st == TD_OK && !json_is_object(doc))
-        st = td_error_set(err, TD_E_CONFIG, "%s: not a JSON object", path);
-    if (st == TD_OK)
-        st = read_numbers(doc, path, s, err);
-    if (st == TD_OK)
-        st = read_eos(doc, path, eos, err);
-    json_decref(doc);
-    return st;
-}
+/* ---- seeds ------------------------------------------------------------------------ */
 
 uint64_t td_seed_fresh(void)
 {

@@ -1,22 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a request may ask of the sampler: each range from both sides, the name of the
- * field in the error, and the defaults that a model brings along.
+ * field in the error.
  */
-#define _POSIX_C_SOURCE 200809L
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
-#include "base/mem.h"
 #include "sample/sample.h"
 
 static struct td_error err;
@@ -130,112 +125,6 @@ static void test_lists(void **unused)
     assert_int_equal(check(&s), TD_OK);
 }
 
-/* ---- generation_config.json ---------------------------------------------------------- */
-
-static char dir[] = "/tmp/td-sampling-XXXXXX";
-static char path[sizeof(dir) + 40];
-
-static int make_dir(void **unused)
-{
-    (void)unused;
-    if (!mkdtemp(dir))
-        return -1;
-    (void)snprintf(path, sizeof(path), "%s/generation_config.json", dir);
-    return 0;
-}
-
-static int remove_dir(void **unused)
-{
-    (void)unused;
-    (void)unlink(path);
-    return rmdir(dir);
-}
-
-static enum td_status read_text(const char *text, struct td_sampling *s,
-                                struct td_eos *eos)
-{
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    assert_true(fputs(text, f) >= 0);
-    assert_int_equal(fclose(f), 0);
-    td_error_init(&err);
-    td_sampling_default(s);
-    memset(eos, 0, sizeof(*eos));
-    return td_sampling_read(dir, s, eos, &err);
-}
-
-static void test_model_defaults(void **unused)
-{
-    (void)unused;
-    struct td_sampling s;
-    struct td_eos eos = {{7}, 1};
-    td_sampling_default(&s);
-    assert_int_equal(td_sampling_read("/nonexistent/model", &s, &eos, NULL), TD_OK);
-    assert_true(s.temperature == 1 && eos.count == 1);
-
-    assert_int_equal(td_sampling_read("models/lexicon", &s, &eos, NULL), TD_OK);
-    assert_true(s.temperature == 0 && s.top_p == 1);
-    assert_int_equal(eos.count, 3);
-    assert_int_equal(eos.ids[1], 8168);
-
-    assert_int_equal(
-        read_text("{\"do_sample\": true, \"temperature\": 0.6, \"top_k\": 20,"
-                  "\"top_p\": 0.95, \"min_p\": 0.1, \"eos_token_id\": 5,"
-                  "\"repetition_penalty\": 1.05, \"presence_penalty\": 1.5,"
-                  "\"frequency_penalty\": 0.5}",
-                  &s, &eos),
-        TD_OK);
-    assert_true(s.temperature == 0.6F && s.top_k == 20 && s.top_p == 0.95F);
-    assert_true(s.min_p == 0.1F && s.repetition_penalty == 1.05F);
-    assert_true(s.presence_penalty == 1.5F && s.frequency_penalty == 0.5F);
-    assert_int_equal(eos.count, 1);
-
-    /* An id twice is one id; nulls are as good as absent. */
-    assert_int_equal(read_text("{\"temperature\": null, \"top_k\": null,"
-                               "\"eos_token_id\": [5, 6, 5]}",
-                               &s, &eos),
-                     TD_OK);
-    assert_true(s.temperature == 1 && s.top_k == 0 && eos.count == 2);
-    assert_int_equal(read_text("{\"eos_token_id\": null}", &s, &eos), TD_OK);
-    assert_int_equal(eos.count, 0);
-}
-
-static void test_wrong_model_defaults(void **unused)
-{
-    (void)unused;
-    static const struct {
-        const char *text, *what;
-        enum td_status status;
-    } wrong[] = {
-        {"{\"top_p\": 0}", "top_p is 0", TD_E_CONFIG},
-        {"{\"temperature\": -1}", "temperature", TD_E_CONFIG},
-        {"{\"temperature\": \"hot\"}", "temperature", TD_E_CONFIG},
-        {"{\"top_k\": 2.5}", "top_k", TD_E_CONFIG},
-        {"{\"top_k\": -7}", "top_k", TD_E_CONFIG},
-        {"{\"do_sample\": 1}", "do_sample", TD_E_CONFIG},
-        {"{\"eos_token_id\": \"x\"}", "eos_token_id", TD_E_CONFIG},
-        {"{\"eos_token_id\": [1, -2]}", "eos_token_id", TD_E_CONFIG},
-        {"{\"eos_token_id\": [1, 99999999999]}", "eos_token_id", TD_E_CONFIG},
-        {"[]", "not a JSON object", TD_E_CONFIG},
-        {"{", "generation_config.json", TD_E_JSON},
-        {"", "generation_config.json", TD_E_JSON},
-    };
-    struct td_sampling s;
-    struct td_eos eos;
-    for (size_t i = 0; i < TD_COUNT(wrong); i++) {
-        assert_int_equal(read_text(wrong[i].text, &s, &eos), wrong[i].status);
-        assert_non_null(strstr(err.what, wrong[i].what));
-    }
-    char many[1000] = "{\"eos_token_id\": [0";
-    for (int i = 1; i <= TD_MAX_STOP_IDS; i++)
-        (void)snprintf(many + strlen(many), sizeof(many) - strlen(many), ",%d", i);
-    strncat(many, "]}", sizeof(many) - strlen(many) - 1);
-    assert_int_equal(read_text(many, &s, &eos), TD_E_CONFIG);
-    td_mem_fail_at(1);
-    assert_int_not_equal(td_sampling_read(dir, &s, &eos, NULL), TD_OK);
-    td_mem_fail_at(0);
-}
-
 static void test_fresh_seeds_differ(void **unused)
 {
     (void)unused;
@@ -247,8 +136,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ranges),
         cmocka_unit_test(test_lists),
-        cmocka_unit_test_setup_teardown(test_model_defaults, make_dir, NULL),
-        cmocka_unit_test_setup_teardown(test_wrong_model_defaults, NULL, remove_dir),
         cmocka_unit_test(test_fresh_seeds_differ),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
