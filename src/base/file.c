@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -63,6 +64,36 @@ enum td_status td_file_read(const char *path, struct td_buf *out, struct td_erro
 out:
     (void)close(fd);
     return s;
+}
+
+static _Atomic long fail_at;
+static _Atomic int fail_error;
+
+void td_pread_fail_at(long n, int error)
+{
+    atomic_store(&fail_error, error);
+    atomic_store(&fail_at, n);
+}
+
+ssize_t td_pread(int fd, void *out, size_t n, int64_t offset)
+{
+    size_t done = 0;
+    if (atomic_load(&fail_at) > 0 && atomic_fetch_sub(&fail_at, 1) == 1) {
+        errno = atomic_load(&fail_error);
+        return errno ? -1 : 0;
+    }
+    while (done < n) {
+        ssize_t got =
+            pread(fd, (char *)out + done, n - done, (off_t)(offset + (int64_t)done));
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return -1;
+        if (got == 0)
+            break;
+        done += (size_t)got;
+    }
+    return (ssize_t)done;
 }
 
 bool td_file_exists(const char *path)

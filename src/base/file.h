@@ -10,11 +10,20 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 /* Reads a regular file into an initialised, empty buffer. Errors name the path:
  * TD_E_NOT_FOUND, TD_E_IO, TD_E_LIMIT (larger than out->max), TD_E_NOMEM,
  * TD_E_LFS_POINTER when the file is a Git-LFS pointer. */
 enum td_status td_file_read(const char *path, struct td_buf *out, struct td_error *err);
+
+/* pread() that goes on after an interruption; fewer bytes mean the end of the file, -1 an
+ * error in errno. */
+ssize_t td_pread(int fd, void *out, size_t n, int64_t offset);
+
+/* For tests: the n-th td_pread() from now on fails (once) with this errno, or finds the
+ * end of the file when it is 0; n = 0 switches that off. */
+void td_pread_fail_at(long n, int error);
 
 bool td_file_exists(const char *path);
 bool td_file_is_dir(const char *path);

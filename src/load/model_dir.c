@@ -228,8 +228,7 @@ static enum td_status check_index(struct opener *o)
     json_t *map = json_object_get(o->index, "weight_map");
     const struct td_model_dir *d = &o->dir;
     char a[300], b[300];
-    for (void *it = json_object_iter(map); it;
-         it = json_object_iter_next(map, it)) {
+    for (void *it = json_object_iter(map); it; it = json_object_iter_next(map, it)) {
         const char *name = json_object_iter_key(it);
         const char *file = json_string_value(json_object_iter_value(it));
         int32_t t = td_model_dir_find(d, name);

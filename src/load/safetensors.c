@@ -421,19 +421,14 @@ enum td_status td_safetensors_parse(const char *text, size_t n, const char *wher
 static enum td_status read_at(int fd, char *out, size_t n, int64_t offset,
                               const char *path, struct td_error *err)
 {
-    for (size_t done = 0; done < n;) {
-        ssize_t got = pread(fd, out + done, n - done, (off_t)(offset + (int64_t)done));
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            return td_error_set(err, TD_E_IO, "cannot read %s at byte %" PRId64 ": %s",
-                                path, offset + (int64_t)done, strerror(errno));
-        if (got == 0)
-            return td_error_set(err, TD_E_TRUNCATED,
-                                "%s ended at byte %" PRId64 " while being read", path,
-                                offset + (int64_t)done);
-        done += (size_t)got;
-    }
+    ssize_t got = td_pread(fd, out, n, offset);
+    if (got < 0)
+        return td_error_set(err, TD_E_IO, "cannot read %s at byte %" PRId64 ": %s",
+                            path, offset, strerror(errno));
+    if ((size_t)got < n)
+        return td_error_set(err, TD_E_TRUNCATED,
+                            "%s ended at byte %" PRId64 " while being read", path,
+                            offset + (int64_t)got);
     return TD_OK;
 }
 

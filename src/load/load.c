@@ -1,0 +1,434 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Reading and packing. See load.h; load_plan.c decides what a run is.
+ *
+ *     next run -> read into this thread's buffer -> pack its parts -> count -> again
+ *
+ * Each thread does the whole chain with a buffer of its own, so that one reads while
+ * another packs, nothing is handed over, and a buffer is packed while it is still in the
+ * processor's cache. Runs are given out in file order.
+ *
+ * Without page cache, large runs are read directly (O_DIRECT) where the file system
+ * allows it; everything else goes through the cache, which is told to forget it.
+ */
+#define _GNU_SOURCE /* O_DIRECT */
+#include "load/load.h"
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/sysmem.h"
+#include "load/load_int.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+    PAGE = 4096, /* alignment of direct reads; a multiple of every sector size */
+    MAX_CHUNK = 2 << 20,   /* large enough for a disk, small enough for a cache */
+    MIN_CHUNK = 256 << 10, /* of small models */
+    DIRECT_FROM = 256 << 10,
+    DEFAULT_THREADS = 8,
+    EVENT_NS = 100000000
+};
+
+struct loader {
+    const struct td_model_dir *dir;
+    const struct td_piece *pieces;
+    const struct td_load_opts *opts;
+    td_pack_fn pack;
+    void *self;
+    struct td_load_plan plan;
+    bool drop; /* leave no page cache behind */
+    int64_t start_ns;
+
+    _Atomic size_t next_run;
+    _Atomic int64_t packed, read, calls, next_event_ns;
+    atomic_bool stop;
+
+    pthread_mutex_t lock; /* of the two below */
+    enum td_status status;
+    struct td_error error;
+};
+
+/* One thread's files and memory. */
+struct reader {
+    struct loader *l;
+    char *memory; /* as allocated */
+    size_t bytes;
+    char *buffer;          /* PAGE-aligned, with a PAGE of room in front */
+    int32_t shard;         /* that the files belong to, -1: none */
+    int fd, direct;        /* -1: not open, or not possible */
+    struct td_error error; /* its failure, until it is handed over */
+};
+
+/* ---- files ------------------------------------------------------------------------- */
+
+static void close_files(struct reader *r)
+{
+    if (r->fd >= 0)
+        (void)close(r->fd);
+    if (r->direct >= 0)
+        (void)close(r->direct);
+    r->fd = r->direct = r->shard = -1;
+}
+
+static enum td_status open_shard(struct reader *r, int32_t shard)
+{
+    const char *path = r->l->dir->shards[shard].path;
+    if (r->shard == shard)
+        return TD_OK;
+    close_files(r);
+    r->fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (r->fd < 0)
+        return td_error_set(&r->error, errno == ENOENT ? TD_E_NOT_FOUND : TD_E_IO,
+                            "cannot open %s: %s", path, strerror(errno));
+    r->shard = shard;
+    if (r->l->drop)
+        r->direct = open(path, O_RDONLY | O_CLOEXEC | O_DIRECT);
+    else
+        (void)posix_fadvise(r->fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+    return TD_OK;
+}
+
+static const char *tensor_at(const struct loader *l, const struct td_run *run,
+                             int64_t offset)
+{
+    const struct td_part *p = &l->plan.parts[run->first];
+    for (size_t i = 1; i < run->n_parts && p[1].offset <= offset; i++)
+        p++;
+    return l->dir->tensors[l->pieces[p->piece].tensor].name;
+}
+
+static enum td_status read_failed(struct reader *r, const struct td_run *run,
+                                  int64_t offset, int64_t wanted, ssize_t got)
+{
+    const struct td_shard *shard = &r->l->dir->shards[run->shard];
+    int64_t at = offset + TD_MAX((int64_t)got, 0);
+    const char *tensor = tensor_at(r->l, run, at);
+    struct stat sb;
+    if (got < 0)
+        return td_error_set(&r->error, TD_E_IO,
+                            "cannot read %s at byte %" PRId64 " (tensor %s): %s",
+                            shard->path, at, tensor, strerror(errno));
+    td_error_set(&r->error, TD_E_TRUNCATED,
+                 "%s ends at byte %" PRId64 " inside the tensor %s", shard->path, at,
+                 tensor);
+    td_error_why(
+        &r->error,
+        "%" PRId64 " bytes were expected there, %zd found; the file had %" PRId64
+        " bytes when its header was read and has %" PRId64 " now",
+        wanted, got, shard->size, fstat(r->fd, &sb) == 0 ? (int64_t)sb.st_size : -1);
+    return TD_E_TRUNCATED;
+}
+
+/* Reads n bytes to out. */
+static enum td_status read_bytes(struct reader *r, const struct td_run *run, char *out,
+                                 int64_t offset, int64_t n)
+{
+    ssize_t got = td_pread(r->fd, out, (size_t)n, offset);
+    if (got != (ssize_t)n)
+        return read_failed(r, run, offset, n, got);
+    atomic_fetch_add(&r->l->read, n);
+    atomic_fetch_add(&r->l->calls, 1);
+    return TD_OK;
+}
+
+/* Reads the run's pages directly. False when that does not work here: the caller then
+ * reads through the page cache. */
+static bool read_direct(struct reader *r, const struct td_run *run, char **data)
+{
+    int64_t skip = run->offset % PAGE;
+    int64_t n = (skip + run->bytes + PAGE - 1) / PAGE * PAGE;
+    if (r->direct < 0 || run->bytes < DIRECT_FROM)
+        return false;
+    ssize_t got = pread(r->direct, r->buffer, (size_t)n, (off_t)(run->offset - skip));
+    if (got < skip + run->bytes)
+        return false;
+    atomic_fetch_add(&r->l->read, got);
+    atomic_fetch_add(&r->l->calls, 1);
+    *data = r->buffer + skip;
+    return true;
+}
+
+/* Whole pages of the run that this thread alone has read. */
+static void forget(struct reader *r, const struct td_run *run)
+{
+    if (r->l->drop)
+        (void)posix_fadvise(r->fd, (off_t)run->offset, (off_t)run->bytes,
+                            POSIX_FADV_DONTNEED);
+}
+
+static enum td_status read_span(struct reader *r, const struct td_run *run, char **data)
+{
+    if (read_direct(r, run, data))
+        return TD_OK;
+    *data = r->buffer;
+    enum td_status s = read_bytes(r, run, r->buffer, run->offset, run->bytes);
+    forget(r, run);
+    return s;
+}
+
+static enum td_status read_rows(struct reader *r, const struct td_run *run, char **data)
+{
+    const struct td_part *p = &r->l->plan.parts[run->first];
+    enum td_status s = TD_OK;
+    /* the rows lie close together: let the disk fetch them in large requests */
+    (void)posix_fadvise(r->fd, (off_t)run->offset, (off_t)run->bytes,
+                        POSIX_FADV_WILLNEED);
+    for (int64_t i = 0; i < p->n_rows && s == TD_OK; i++) {
+        s = read_bytes(r, run, r->buffer + i * p->slice, p->offset + i * p->pitch,
+                       p->slice);
+        if (i % 256 == 0 && atomic_load(&r->l->stop))
+            s = TD_E_CANCELLED;
+    }
+    *data = r->buffer;
+    forget(r, run);
+    return s;
+}
+
+/* ---- packing ----------------------------------------------------------------------- */
+
+/* Brings a part's rows together, at an address that suits its elements. Moves only
+ * towards lower addresses, over bytes that are done with. */
+static char *gather(const struct td_part *p, char *at)
+{
+    char *out = at - (uintptr_t)at % 4;
+    int64_t pitch = p->pitch;
+    if (p->slice == pitch || p->n_rows == 1) {
+        if (out != at)
+            memmove(out, at, (size_t)td_part_bytes(p));
+        return out;
+    }
+    for (int64_t i = 0; i < p->n_rows; i++)
+        memmove(out + i * p->slice, at + i * pitch, (size_t)p->slice);
+    return out;
+}
+
+static enum td_status pack_part(struct reader *r, const struct td_part *part,
+                                const char *bytes)
+{
+    struct loader *l = r->l;
+    const struct td_piece *piece = &l->pieces[part->piece];
+    enum td_status s =
+        l->pack(l->self, piece, part->row0, part->n_rows, bytes, &r->error);
+    if (s != TD_OK)
+        td_error_set(&r->error, s, "%s could not be packed",
+                     l->dir->tensors[piece->tensor].name);
+    return s;
+}
+
+static enum td_status pack_run(struct reader *r, const struct td_run *run, char *data)
+{
+    enum td_status s = TD_OK;
+    for (size_t i = 0; i < run->n_parts && s == TD_OK; i++) {
+        const struct td_part *p = &r->l->plan.parts[run->first + i];
+        const char *bytes = run->kind == TD_RUN_ROWS
+                                ? data
+                                : gather(p, data + (p->offset - run->offset));
+        s = pack_part(r, p, bytes);
+        if (s == TD_OK)
+            atomic_fetch_add(&r->l->packed, td_part_bytes(p));
+    }
+    return s;
+}
+
+/* ---- progress ---------------------------------------------------------------------- */
+
+static void report(struct loader *l, const char *name)
+{
+    double packed = (double)atomic_load(&l->packed), of = (double)l->plan.payload;
+    double seconds = (double)(td_clock_ns() - l->start_ns) * 1e-9;
+    double rate = seconds > 0 ? packed / seconds : 0;
+    td_event(name, (struct td_num[]){{"bytes", packed},
+                                     {"of", of},
+                                     {"rate", rate},
+                                     {"left", rate > 0 ? (of - packed) / rate : 0},
+                                     {"seconds", seconds},
+                                     {NULL, 0}});
+}
+
+static void maybe_report(struct loader *l)
+{
+    int64_t now = td_clock_ns(), due = atomic_load(&l->next_event_ns);
+    if (now >= due &&
+        atomic_compare_exchange_strong(&l->next_event_ns, &due, now + EVENT_NS))
+        report(l, "progress");
+}
+
+/* ---- threads ----------------------------------------------------------------------- */
+
+static void *read_all(void *self)
+{
+    struct reader *r = self;
+    struct loader *l = r->l;
+    enum td_status s = TD_OK;
+    while (s == TD_OK && !atomic_load(&l->stop)) {
+        size_t i = atomic_fetch_add(&l->next_run, 1);
+        char *data = NULL;
+        if (i >= l->plan.n_runs)
+            break;
+        const struct td_run *run = &l->plan.runs[i];
+        if (l->opts->cancel && atomic_load(l->opts->cancel))
+            s = td_error_set(&r->error, TD_E_CANCELLED, "loading was stopped");
+        if (s == TD_OK)
+            s = open_shard(r, run->shard);
+        if (s == TD_OK)
+            s = run->kind == TD_RUN_SPAN ? read_span(r, run, &data)
+                                         : read_rows(r, run, &data);
+        if (s == TD_OK)
+            s = pack_run(r, run, data);
+        if (s == TD_OK)
+            maybe_report(l);
+    }
+    close_files(r);
+    if (s == TD_OK || atomic_exchange(&l->stop, true))
+        return NULL;
+    (void)pthread_mutex_lock(&l->lock);
+    l->status = s;
+    l->error = r->error;
+    (void)pthread_mutex_unlock(&l->lock);
+    return NULL;
+}
+
+static enum td_status reader_init(struct reader *r, struct loader *l, size_t bytes,
+                                  struct td_error *err)
+{
+    *r = (struct reader){.l = l, .bytes = bytes, .shard = -1, .fd = -1, .direct = -1};
+    td_error_init(&r->error);
+    r->memory = td_alloc_aligned(bytes);
+    if (!r->memory)
+        return td_error_set(err, TD_E_NOMEM,
+                            "no memory for a buffer of %zu bytes to "
+                            "load %s",
+                            bytes, l->dir->path);
+    uintptr_t first = (uintptr_t)r->memory + 2 * PAGE - 1;
+    r->buffer = r->memory + (first - first % PAGE - (uintptr_t)r->memory);
+    return TD_OK;
+}
+
+/* Runs n readers, the first of them in this thread. */
+static enum td_status run_readers(struct loader *l, int n, size_t bytes,
+                                  struct td_error *err)
+{
+    struct reader readers[TD_MAX_LOAD_THREADS];
+    pthread_t threads[TD_MAX_LOAD_THREADS];
+    int ready = 0, started = 1;
+    enum td_status s = TD_OK;
+    while (ready < n && s == TD_OK)
+        s = reader_init(&readers[ready++], l, bytes, err);
+    /* a thread that the system refuses only makes it slower */
+    while (s == TD_OK && started < n &&
+           pthread_create(&threads[started], NULL, read_all, &readers[started]) == 0)
+        started++;
+    if (s == TD_OK)
+        (void)read_all(&readers[0]);
+    for (int i = 1; i < started; i++)
+        (void)pthread_join(threads[i], NULL);
+    for (int i = 0; i < ready; i++)
+        td_free_aligned(readers[i].memory, bytes);
+    if (s != TD_OK || l->status == TD_OK)
+        return s;
+    if (err && err->code == TD_OK)
+        *err = l->error;
+    return l->status;
+}
+
+/* ---- the whole --------------------------------------------------------------------- */
+
+static int64_t wanted_bytes(const struct td_model_dir *dir, const struct td_piece *p,
+                            size_t n)
+{
+    double sum = 0; /* pieces are not checked yet: no overflow here */
+    for (size_t i = 0; i < n; i++)
+        if (p[i].tensor >= 0 && p[i].tensor < dir->n_tensors)
+            sum += (double)p[i].n_rows * (double)p[i].n_cols *
+                   td_dtype_bits(dir->tensors[p[i].tensor].dtype) / 8;
+    return sum > 0 && sum < 9e18 ? (int64_t)sum : 0;
+}
+
+static bool decide_drop(const struct td_load_opts *opts, int64_t bytes)
+{
+    struct td_sysmem m;
+    if (opts->cache != TD_LOAD_CACHE_AUTO)
+        return opts->cache == TD_LOAD_CACHE_DROP;
+    return td_sysmem_read("", &m, NULL) == TD_OK &&
+           bytes > td_sysmem_available(&m, NULL, 0) / 3;
+}
+
+static int thread_count(const struct td_load_opts *opts, size_t n_runs)
+{
+    int n = opts->threads > 0 ? opts->threads : DEFAULT_THREADS;
+    n = TD_MIN(n, TD_MAX_LOAD_THREADS);
+    return (int)TD_MAX(TD_MIN((size_t)n, n_runs), 1);
+}
+
+/* Pages that several readers shared, or that were written shortly before. */
+static void forget_all(const struct loader *l)
+{
+    for (size_t i = 0; i < l->plan.n_runs; i++) {
+        int32_t shard = l->plan.runs[i].shard;
+        if (i > 0 && l->plan.runs[i - 1].shard == shard)
+            continue;
+        int fd = open(l->dir->shards[shard].path, O_RDONLY | O_CLOEXEC);
+        if (fd < 0)
+            continue;
+        (void)fdatasync(fd);
+        (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+        (void)close(fd);
+    }
+}
+
+enum td_status td_load(const struct td_model_dir *dir, const struct td_piece *pieces,
+                       size_t n, const struct td_load_opts *opts, td_pack_fn pack,
+                       void *self, struct td_load_stats *stats, struct td_error *err)
+{
+    struct loader l = {.dir = dir,
+                       .pieces = pieces,
+                       .opts = opts,
+                       .pack = pack,
+                       .self = self,
+                       .start_ns = td_clock_ns(),
+                       .lock = PTHREAD_MUTEX_INITIALIZER};
+    int64_t limit = opts->staging > 0 ? TD_MIN(opts->staging, TD_MAX_STAGING)
+                                      : (int64_t)TD_MAX_STAGING;
+    int64_t wanted = wanted_bytes(dir, pieces, n);
+    int64_t chunk = TD_MIN(wanted / 16, (int64_t)MAX_CHUNK);
+    chunk = TD_MIN(TD_MAX(chunk, (int64_t)MIN_CHUNK), limit);
+    l.next_event_ns = l.start_ns + EVENT_NS;
+    l.drop = decide_drop(opts, wanted);
+    enum td_status s = td_load_plan_make(dir, pieces, n, chunk, &l.plan, err);
+    if (s != TD_OK)
+        return s;
+    int64_t bytes = l.plan.staging + 4 * PAGE;
+    int threads = thread_count(opts, l.plan.n_runs);
+    threads = (int)TD_MIN((int64_t)threads, TD_MAX(limit / bytes, 1));
+    if (l.plan.staging > TD_MAX_STAGING)
+        s = td_error_set(err, TD_E_LIMIT,
+                         "%s: a row of %" PRId64 " bytes is longer than the %lld that "
+                         "are read at a time",
+                         dir->path, l.plan.staging, (long long)TD_MAX_STAGING);
+    if (s == TD_OK && l.plan.n_runs)
+        s = run_readers(&l, threads, (size_t)bytes, err);
+    if (l.drop)
+        forget_all(&l);
+    if (s == TD_OK)
+        report(&l, "loaded");
+    if (s == TD_OK && stats)
+        *stats = (struct td_load_stats){
+            .bytes = l.packed,
+            .read = l.read,
+            .calls = l.calls,
+            .seconds = (double)(td_clock_ns() - l.start_ns) * 1e-9,
+            .threads = threads,
+            .staging = threads * bytes,
+        };
+    td_load_plan_release(&l.plan);
+    return s;
+}
