@@ -19,7 +19,9 @@
     X(JSON, "json", 0, TD_OPT_BOOL, TD_VERB_ALL, "", NULL, 0, 0,                       \
       "print the machine form")                                                        \
     X(EVENT_LOG, "event-log", 0, TD_OPT_STR, TD_VERB_ALL, "FILE", NULL, 0, 0,          \
-      "append this process's events to FILE as JSON lines")
+      "append this process's events to FILE as JSON lines")                            \
+    X(TENSORS, "tensors", 0, TD_OPT_BOOL, TD_VERB_INSPECT, "", NULL, 0, 0,             \
+      "also list every tensor: format, shape, bytes, file, use")
 
 enum td_option {
 #define X(id, name, letter, kind, verbs, value, def, lo, hi, help) TD_O_##id,
