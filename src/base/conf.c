@@ -187,10 +187,11 @@ static int distance(const char *a, size_t n, const char *b)
     return row[m];
 }
 
-static enum td_status unknown(const struct td_conf *c, unsigned verbs, const char *flag,
-                              size_t n, struct td_error *err)
+/* word is the flag as given, flag its name: n bytes behind the dashes. */
+static enum td_status unknown(const struct td_conf *c, unsigned verbs, const char *word,
+                              const char *flag, size_t n, struct td_error *err)
 {
-    td_error_set(err, TD_E_USAGE, "unknown option --%.*s", (int)n, flag);
+    td_error_set(err, TD_E_USAGE, "unknown option %.*s", (int)(flag + n - word), word);
     td_error_why(err, "this verb has no such option");
     for (const struct td_opt_hint *h = c->hints; h && h->theirs; h++)
         if (strlen(h->theirs) == n && memcmp(h->theirs, flag, n) == 0)
@@ -239,7 +240,7 @@ static enum td_status parse_flag(struct td_conf *c, unsigned verbs, int argc,
                find(c, verbs, name + 3, n - 3, &i) && c->opts[i].kind == TD_OPT_BOOL) {
         value = "false";
     } else {
-        return unknown(c, verbs, name, n, err);
+        return unknown(c, verbs, word, name, n, err);
     }
     if (!value && *at + 1 >= argc) {
         td_error_set(err, TD_E_USAGE, "%s needs a value (%s)", word, c->opts[i].arg);

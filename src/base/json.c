@@ -72,17 +72,30 @@ static const json_t *lookup(const json_t *obj, const char *key)
     return json_is_null(v) ? NULL : v;
 }
 
+/* The beginning of a dumped value; json_dumpb() would leave holes in a short buffer. */
+struct shown {
+    char text[64];
+    size_t len;
+};
+
+static int show(const char *part, size_t n, void *data)
+{
+    struct shown *s = data;
+    size_t room = sizeof(s->text) - 1 - s->len;
+    memcpy(s->text + s->len, part, TD_MIN(n, room));
+    s->len += TD_MIN(n, room);
+    if (n > room)
+        memcpy(s->text + sizeof(s->text) - 4, "...", 4);
+    return 0;
+}
+
 static enum td_status mismatch(const json_t *v, const char *key, const char *where,
                                const char *expected, struct td_error *err)
 {
-    char shown[64];
-    size_t n = json_dumpb(v, shown, sizeof(shown) - 1, JSON_ENCODE_ANY);
-    if (n > sizeof(shown) - 1)
-        memcpy(shown + sizeof(shown) - 5, "...", 4);
-    else
-        shown[n] = 0;
+    struct shown s = {.len = 0};
+    (void)json_dump_callback(v, show, &s, JSON_ENCODE_ANY | JSON_ENSURE_ASCII);
     return td_error_set(err, TD_E_CONFIG, "%s: \"%s\" is %s, expected %s", where, key,
-                        shown, expected);
+                        s.text, expected);
 }
 
 enum td_status td_json_int(const json_t *obj, const char *key, const char *where,
