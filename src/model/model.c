@@ -164,6 +164,11 @@ void td_model_bytes(const struct td_model *m, struct td_model_bytes *out)
                                    .work = carve_work(sizes_only, NULL)};
 }
 
+void td_model_set_max_len(struct td_model *m, int32_t max_len)
+{
+    m->limits.max_len = max_len;
+}
+
 static enum td_status make_work(struct td_model *m, struct td_error *err)
 {
     void *slab;
@@ -173,8 +178,10 @@ static enum td_status make_work(struct td_model *m, struct td_error *err)
         return td_error_set(err, TD_E_NOMEM, "no memory for a batch");
     enum td_status s =
         m->dev->ops.alloc(m->dev, (size_t)carve_work(m, NULL), "work", &slab, err);
-    if (s == TD_OK)
+    if (s == TD_OK) {
         (void)carve_work(m, slab);
+        m->dev->ops.zero(m->dev, slab, (size_t)carve_work(m, NULL)); /* touched now */
+    }
     return s;
 }
 
@@ -245,6 +252,8 @@ enum td_status td_cache_new(struct td_model *m, int32_t n_blocks, int32_t n_slot
         td_cache_release(&c);
         return s;
     }
+    m->dev->ops.zero(m->dev, kv_slab, 2 * kv * (size_t)n_kv); /* touched now */
+    m->dev->ops.zero(m->dev, state_slab, state * (size_t)n_gdn);
     for (int32_t i = 0; i < n_kv; i++) {
         c.kv[i].k = (char *)kv_slab + 2 * kv * (size_t)i;
         c.kv[i].v = (char *)c.kv[i].k + kv;

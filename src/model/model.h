@@ -53,6 +53,9 @@ const struct td_config *td_model_config(const struct td_model *m);
 bool td_model_has_draft(const struct td_model *m);
 void td_model_bytes(const struct td_model *m, struct td_model_bytes *out);
 
+/* Changes limits.max_len, before td_model_load(); the sizes above follow. */
+void td_model_set_max_len(struct td_model *m, int32_t max_len);
+
 /* Allocates and loads everything. May be called once. */
 enum td_status td_model_load(struct td_model *m, const struct td_load_opts *opts,
                              struct td_load_stats *stats, struct td_error *err);

@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Opening an engine: what does it take, does it fit, load, warm up. See engine.h.
+ *
+ * Everything is allocated before the first weight is read, so a start that cannot fit
+ * fails within milliseconds.
+ */
+#include "engine/engine.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/sysmem.h"
+
+#include <math.h>
+#include <string.h>
+
+enum {
+    DEFAULT_ROWS = 512,
+    LONGEST_UNASKED = 32768, /* context that is planned for when none is asked for */
+    SHORTEST = 256           /* below this a start that does not fit is refused */
+};
+
+struct td_engine {
+    struct td_engine_params params;
+    struct td_model_limits limits;
+    struct td_dev *dev;
+    struct td_model *model;
+    struct td_cache cache;
+    struct td_load_stats load;
+    float *logits; /* host [max_out][vocab] */
+};
+
+static double gib(int64_t bytes)
+{
+    return (double)bytes / (double)TD_GIB;
+}
+
+static int32_t blocks_for(int32_t tokens)
+{
+    return (tokens + TD_KV_BLOCK - 1) / TD_KV_BLOCK;
+}
+
+/* Bytes that may be used, and in `bound` what sets that limit. */
+static enum td_status find_budget(const struct td_engine_params *p, int64_t *budget,
+                                  char *bound, size_t size, struct td_error *err)
+{
+    struct td_sysmem mem;
+    enum td_status s = td_sysmem_read("/", &mem, err);
+    if (s != TD_OK)
+        return s;
+    if (p->memory && p->memory <= mem.available) {
+        *budget = p->memory;
+        (void)snprintf(bound, size, "--memory allows %.2f GiB", gib(*budget));
+    } else {
+        *budget = mem.available;
+        (void)snprintf(bound, size, "this host can give %.2f GiB (%s)", gib(*budget),
+                       mem.bound);
+    }
+    return TD_OK;
+}
+
+/* Bytes of everything for sequences of max_len tokens, without the shelf's own work
+ * memory. */
+static int64_t needed(struct td_engine *e, int32_t max_len)
+{
+    struct td_model_bytes b;
+    td_model_bytes(e->model, &b);
+    return b.weights + b.work + b.state * e->limits.max_seqs +
+           b.kv_block * blocks_for(max_len) * e->limits.max_seqs;
+}
+
+static enum td_status too_large(struct td_engine *e, const char *bound, int32_t max_len,
+                                struct td_error *err)
+{
+    struct td_model_bytes b;
+    td_model_bytes(e->model, &b);
+    td_error_set(err, TD_E_MEMORY_PLAN,
+                 "%s needs %.2f GiB for %d sequences of %d tokens: %.2f GiB weights, "
+                 "%.2f GiB KV cache, %.2f GiB states, %.2f GiB work",
+                 e->params.model, gib(needed(e, max_len)), e->limits.max_seqs, max_len,
+                 gib(b.weights),
+                 gib(b.kv_block * blocks_for(max_len) * e->limits.max_seqs),
+                 gib(b.state * e->limits.max_seqs), gib(b.work));
+    return td_error_why(err, "%s", bound);
+}
+
+/* Opens model and device and settles the length of sequences. */
+static enum td_status plan(struct td_engine *e, struct td_error *err)
+{
+    char bound[160];
+    int64_t budget;
+    struct td_model_limits *l = &e->limits;
+    const struct td_engine_params *p = &e->params;
+    struct td_dev_params dev = {
+        .numerics = p->numerics, .threads = p->threads, .level = p->level};
+    enum td_status s = find_budget(p, &budget, bound, sizeof(bound), err);
+    if (s != TD_OK)
+        return s;
+    dev.budget = (size_t)budget;
+    s = td_cpu_open(&dev, &e->dev, err);
+    if (s == TD_OK)
+        s = td_model_open(p->model, e->dev, p->comm ? p->comm : td_comm_self(), l,
+                          &e->model, err);
+    if (s != TD_OK)
+        return s;
+    const struct td_config *c = td_model_config(e->model);
+    if (p->max_len > c->max_positions) {
+        td_error_set(err, TD_E_USAGE, "a context of %d tokens is asked for",
+                     p->max_len);
+        return td_error_why(err, "%s was made for at most %d", p->model,
+                            c->max_positions);
+    }
+    l->max_len = p->max_len ? p->max_len : TD_MIN(c->max_positions, LONGEST_UNASKED);
+    while (!p->max_len && needed(e, l->max_len) > budget && l->max_len / 2 >= SHORTEST)
+        l->max_len /= 2;
+    td_model_set_max_len(e->model, l->max_len);
+    return needed(e, l->max_len) > budget ? too_large(e, bound, l->max_len, err)
+                                          : TD_OK;
+}
+
+static enum td_status allocate(struct td_engine *e, struct td_error *err)
+{
+    const struct td_model_limits *l = &e->limits;
+    size_t vocab = (size_t)td_model_config(e->model)->vocab;
+    e->logits = td_calloc((size_t)l->max_out * vocab, sizeof(*e->logits));
+    if (!e->logits)
+        return td_error_set(err, TD_E_NOMEM, "no memory for logits");
+    return td_cache_new(e->model, blocks_for(l->max_len) * l->max_seqs, l->max_seqs,
+                        &e->cache, err);
+}
+
+/* A token through both paths; proves that the weights make sense. */
+static enum td_status warm_up(struct td_engine *e, struct td_error *err)
+{
+    const int32_t id = 0, block = 0;
+    for (int32_t at = 0; at < 2; at++) {
+        struct td_seq_rows one = {.ids = &id,
+                                  .n = 1,
+                                  .start = at,
+                                  .decode = at > 0,
+                                  .blocks = &block,
+                                  .n_blocks = 1,
+                                  .n_out = 1};
+        enum td_status s = td_engine_forward(e, &one, 1, err);
+        if (s != TD_OK)
+            return s;
+        const float *logits = td_engine_logits(e, 0);
+        for (int i = 0; i < td_model_config(e->model)->vocab; i++)
+            if (!isfinite(logits[i]))
+                return td_error_set(err, TD_E_NUMERICS,
+                                    "%s gives logits that are not finite numbers",
+                                    e->params.model);
+    }
+    return TD_OK;
+}
+
+static void set_limits(struct td_engine *e)
+{
+    const struct td_engine_params *p = &e->params;
+    struct td_model_limits *l = &e->limits;
+    l->max_seqs = TD_MAX(p->max_seqs, 1);
+    l->max_rows = p->max_rows ? p->max_rows : TD_MAX(DEFAULT_ROWS, l->max_seqs);
+    l->max_out = TD_MAX(p->max_out, l->max_seqs);
+    l->max_len = TD_CHUNK; /* settled by plan() */
+}
+
+enum td_status td_engine_open(const struct td_engine_params *params,
+                              struct td_engine **out, struct td_error *err)
+{
+    struct td_engine *e = td_calloc(1, sizeof(*e));
+    if (!e)
+        return td_error_set(err, TD_E_NOMEM, "no memory for an engine");
+    e->params = *params;
+    set_limits(e);
+    td_event_phase(TD_PHASE_PLAN);
+    enum td_status s = plan(e, err);
+    if (s == TD_OK) {
+        td_event_phase(TD_PHASE_LOAD);
+        s = allocate(e, err);
+    }
+    if (s == TD_OK)
+        s = td_model_load(e->model, &params->load, &e->load, err);
+    if (s == TD_OK) {
+        td_event_phase(TD_PHASE_WARMUP);
+        s = warm_up(e, err);
+    }
+    if (s == TD_OK) {
+        td_event_phase(TD_PHASE_SERVE);
+        *out = e;
+    } else {
+        td_engine_close(e);
+    }
+    return s;
+}
+
+void td_engine_close(struct td_engine *e)
+{
+    if (!e)
+        return;
+    td_cache_release(&e->cache);
+    td_model_free(e->model);
+    if (e->dev)
+        e->dev->ops.close(e->dev);
+    td_free(e->logits);
+    td_free(e);
+}
+
+void td_engine_info(const struct td_engine *e, struct td_engine_info *out)
+{
+    *out = (struct td_engine_info){.config = td_model_config(e->model),
+                                   .level = e->dev->ops.name,
+                                   .threads = e->dev->threads,
+                                   .max_len = e->limits.max_len,
+                                   .max_seqs = e->limits.max_seqs,
+                                   .max_rows = e->limits.max_rows,
+                                   .max_out = e->limits.max_out,
+                                   .n_blocks = e->cache.n_blocks,
+                                   .n_slots = e->cache.n_slots,
+                                   .used = (int64_t)e->dev->used,
+                                   .load = e->load};
+    td_model_bytes(e->model, &out->bytes);
+}
+
+enum td_status td_engine_forward(struct td_engine *e, const struct td_seq_rows *seqs,
+                                 int32_t n_seqs, struct td_error *err)
+{
+    enum td_status s = td_model_forward(e->model, &e->cache, seqs, n_seqs, false, err);
+    return s == TD_OK ? e->dev->ops.sync(e->dev, err) : s;
+}
+
+const float *td_engine_logits(struct td_engine *e, int32_t row)
+{
+    size_t vocab = (size_t)td_model_config(e->model)->vocab;
+    float *to = e->logits + (size_t)row * vocab;
+    e->dev->ops.get(e->dev, to, td_model_logits(e->model) + (size_t)row * vocab,
+                    vocab * sizeof(*to));
+    return to;
+}
+
+struct td_model *td_engine_model(struct td_engine *e)
+{
+    return e->model;
+}
+
+struct td_cache *td_engine_cache(struct td_engine *e)
+{
+    return &e->cache;
+}

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The engine: a model on a device with its caches, ready to step.
+ *
+ *     td_engine_open()     plan, load, warm up; nothing is read if it does not fit
+ *     td_engine_forward()  one step: pieces of sequences in, logits out
+ *     td_engine_logits()   a row of them, on the host
+ *
+ * Who runs next, and which blocks and slots a sequence owns, is decided by the caller
+ * (generate.h for a single sequence). An engine belongs to one thread at a time.
+ */
+#ifndef TD_ENGINE_ENGINE_H
+#define TD_ENGINE_ENGINE_H
+
+#include "model/model.h"
+
+struct td_engine_params {
+    const char *model; /* directory */
+    enum td_numerics numerics;
+    int threads;          /* 0: all cores of this process */
+    const char *level;    /* highest processor level, NULL: the best */
+    int64_t memory;       /* bytes it may use, 0: what the host can give */
+    int32_t max_len;      /* tokens of a sequence, 0: the model's, or what fits */
+    int32_t max_seqs;     /* sequences at a time; 0 means 1 */
+    int32_t max_rows;     /* rows of a step, a multiple of TD_CHUNK; 0: chosen */
+    int32_t max_out;      /* rows with logits of a step; 0: max_seqs */
+    struct td_comm *comm; /* NULL: one rank */
+    struct td_load_opts load;
+};
+
+struct td_engine;
+
+/* Emits the events of phases plan, load and warmup. Errors: TD_E_MEMORY_PLAN with what
+ * is needed and what there is, before a weight is read; those of td_model_open() and
+ * td_model_load(); TD_E_NUMERICS when the first token's logits are not finite. */
+enum td_status td_engine_open(const struct td_engine_params *params,
+                              struct td_engine **out, struct td_error *err);
+void td_engine_close(struct td_engine *e);
+
+/* What was agreed on: the limits, with zeros replaced, and the caches' sizes. */
+struct td_engine_info {
+    const struct td_config *config;
+    const char *level; /* of the operation table */
+    int threads;
+    int32_t max_len, max_seqs, max_rows, max_out;
+    int32_t n_blocks, n_slots;
+    struct td_model_bytes bytes;
+    int64_t used; /* bytes of device memory */
+    struct td_load_stats load;
+};
+void td_engine_info(const struct td_engine *e, struct td_engine_info *out);
+
+/* One step; see td_model_forward(). */
+enum td_status td_engine_forward(struct td_engine *e, const struct td_seq_rows *seqs,
+                                 int32_t n_seqs, struct td_error *err);
+
+/* Row `row` of the last step's logits, [vocab] floats on the host; borrowed until the
+ * next call for that row or the next step. */
+const float *td_engine_logits(struct td_engine *e, int32_t row);
+
+/* For tests and for the caches of a scheduler. */
+struct td_model *td_engine_model(struct td_engine *e);
+struct td_cache *td_engine_cache(struct td_engine *e);
+
+#endif
