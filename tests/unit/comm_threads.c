@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Collectives between threads: sums in the order of the ranks, equal bits everywhere,
+ * and a deadline that names who is missing.
+ */
+#include "check.h"
+
+#include "comm/comm.h"
+
+#include <pthread.h>
+#include <string.h>
+
+enum { RANKS = 4, N = 1000, ROUNDS = 50 };
+
+struct job {
+    struct td_comm *comm;
+    float x[N];
+    enum td_status status;
+};
+
+static float term(int rank, int i)
+{
+    return (float)(i + 1) / (float)(3 + rank * 7);
+}
+
+static void *work(void *arg)
+{
+    struct job *j = arg;
+    for (int round = 0; round < ROUNDS && j->status == TD_OK; round++) {
+        for (int i = 0; i < N; i++)
+            j->x[i] = term(j->comm->rank, i + round);
+        size_t n = round % 2 ? N : N / 2;
+        j->status = j->comm->ops->all_reduce(j->comm, j->x, n, NULL);
+        if (j->status == TD_OK)
+            j->status = j->comm->ops->barrier(j->comm, NULL);
+    }
+    return NULL;
+}
+
+static void test_all_reduce(void **state)
+{
+    (void)state;
+    static struct job jobs[RANKS];
+    struct td_comm *comms[RANKS];
+    pthread_t threads[RANKS];
+    assert_int_equal(td_comm_threads(RANKS, 10, comms, NULL), TD_OK);
+    for (int r = 0; r < RANKS; r++) {
+        jobs[r] = (struct job){.comm = comms[r]};
+        assert_int_equal(pthread_create(&threads[r], NULL, work, &jobs[r]), 0);
+    }
+    for (int r = 0; r < RANKS; r++) {
+        assert_int_equal(pthread_join(threads[r], NULL), 0);
+        assert_int_equal(jobs[r].status, TD_OK);
+        comms[r]->ops->free(comms[r]);
+    }
+    for (int i = 0; i < N; i++) {
+        float sum = term(0, i + ROUNDS - 1);
+        for (int r = 1; r < RANKS; r++)
+            sum += term(r, i + ROUNDS - 1);
+        for (int r = 0; r < RANKS; r++)
+            assert_memory_equal(&jobs[r].x[i], &sum, sizeof(sum));
+    }
+}
+
+static void test_deadline(void **state)
+{
+    (void)state;
+    struct td_comm *comms[2];
+    struct td_error err;
+    float x = 1;
+    td_error_init(&err);
+    assert_int_equal(td_comm_threads(2, 0.05, comms, NULL), TD_OK);
+    assert_int_equal(comms[0]->ops->all_reduce(comms[0], &x, 1, &err), TD_E_TIMEOUT);
+    assert_non_null(strstr(err.what, "rank 1"));
+    assert_int_equal(comms[1]->ops->barrier(comms[1], NULL), TD_E_PEER);
+    comms[0]->ops->free(comms[0]);
+    comms[1]->ops->free(comms[1]);
+}
+
+static void test_self(void **state)
+{
+    (void)state;
+    struct td_comm *c = td_comm_self();
+    float x = 3;
+    assert_int_equal(c->ops->all_reduce(c, &x, 1, NULL), TD_OK);
+    assert_int_equal(c->ops->barrier(c, NULL), TD_OK);
+    assert_true(x == 3 && c->ranks == 1 && c->rank == 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_all_reduce),
+        cmocka_unit_test(test_deadline),
+        cmocka_unit_test(test_self),
+    };
+    return cmocka_run_group_tests_name("comm_threads", tests, NULL, NULL);
+}
