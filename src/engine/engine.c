@@ -12,7 +12,7 @@
 #include "base/sysmem.h"
 
 #include <math.h>
-#include <string.h>
+#include <stdio.h>
 
 enum {
     DEFAULT_ROWS = 512,
@@ -45,16 +45,13 @@ static enum td_status find_budget(const struct td_engine_params *p, int64_t *bud
                                   char *bound, size_t size, struct td_error *err)
 {
     struct td_sysmem mem;
-    enum td_status s = td_sysmem_read("/", &mem, err);
+    enum td_status s = td_sysmem_read("", &mem, err);
     if (s != TD_OK)
         return s;
-    if (p->memory && p->memory <= mem.available) {
+    *budget = td_sysmem_available(&mem, bound, size);
+    if (p->memory && p->memory < *budget) {
         *budget = p->memory;
         (void)snprintf(bound, size, "--memory allows %.2f GiB", gib(*budget));
-    } else {
-        *budget = mem.available;
-        (void)snprintf(bound, size, "this host can give %.2f GiB (%s)", gib(*budget),
-                       mem.bound);
     }
     return TD_OK;
 }
@@ -87,7 +84,7 @@ static enum td_status too_large(struct td_engine *e, const char *bound, int32_t 
 /* Opens model and device and settles the length of sequences. */
 static enum td_status plan(struct td_engine *e, struct td_error *err)
 {
-    char bound[160];
+    char bound[TD_ERROR_WHY_MAX];
     int64_t budget;
     struct td_model_limits *l = &e->limits;
     const struct td_engine_params *p = &e->params;
