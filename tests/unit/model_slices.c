@@ -10,7 +10,17 @@
 
 enum { ROWS = 70, MAX_RANKS = 4 };
 
-typedef void (*part_fn)(struct td_model *m, struct td_cache *c, const struct td_layer *l);
+/* Two KV heads over four ranks (each on two of them); three value heads a key head. */
+static const char MOE_BY_FOUR[] =
+    "--preset tiny-moe --hidden 128 --heads 8 --kv-heads 2 --head-dim 64 "
+    "--gdn-key-heads 4 --gdn-value-heads 12 --gdn-key-dim 32 --gdn-value-dim 128 "
+    "--experts 4 --top-k 2 --moe 512 --shared 512 --vocab 1009 --mtp";
+static const char DENSE_BY_FOUR[] =
+    "--preset tiny-dense --heads 8 --kv-heads 4 --head-dim 64 --gdn-key-heads 4 "
+    "--gdn-value-heads 4 --intermediate 384 --vocab 1009";
+
+typedef void (*part_fn)(struct td_model *m, struct td_cache *c,
+                        const struct td_layer *l);
 
 static void ffn_part(struct td_model *m, struct td_cache *c, const struct td_layer *l)
 {
@@ -47,7 +57,8 @@ static void check_part(struct util_model *whole, struct util_model *rank, int ra
     double diff = util_max_diff(whole->model->work.delta, sum, (int32_t)n);
     assert_true(top > 0);
     if (diff > 1e-5 * fmax(top, 1))
-        fail_msg("layer %d over %d ranks: off by %.2g of %.2g", layer, ranks, diff, top);
+        fail_msg("layer %d over %d ranks: off by %.2g of %.2g", layer, ranks, diff,
+                 top);
     td_free(sum);
 }
 
@@ -55,11 +66,14 @@ static void check_model(const char *path, int ranks)
 {
     struct util_model whole, rank[MAX_RANKS];
     struct td_comm comm[MAX_RANKS];
-    util_open(&whole, &(struct util_params){.path = path, .threads = 2, .max_rows = 128});
+    util_open(&whole,
+              &(struct util_params){.path = path, .threads = 2, .max_rows = 128});
     for (int r = 0; r < ranks; r++) {
-        comm[r] = (struct td_comm){.rank = r, .ranks = ranks}; /* nothing is exchanged */
-        util_open(&rank[r], &(struct util_params){
-                                .path = path, .threads = 2, .max_rows = 128, .comm = &comm[r]});
+        comm[r] =
+            (struct td_comm){.rank = r, .ranks = ranks}; /* nothing is exchanged */
+        util_open(&rank[r],
+                  &(struct util_params){
+                      .path = path, .threads = 2, .max_rows = 128, .comm = &comm[r]});
     }
     size_t n = (size_t)ROWS * (size_t)whole.cfg->hidden;
     float *input = td_calloc(n, sizeof(*input));
