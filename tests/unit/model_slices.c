@@ -3,6 +3,7 @@
  * Tensor parallel slices: the partial outputs of the ranks add up to the unsplit layer's
  * output, for every kind of layer; and ranks that run together give the logits of one.
  */
+#define _POSIX_C_SOURCE 200809L
 #include "model/model_int.h"
 #include "model_util.h"
 
@@ -12,8 +13,8 @@ enum { ROWS = 70, MAX_RANKS = 4 };
 
 /* Two KV heads over four ranks (each on two of them); three value heads a key head. */
 static const char MOE_BY_FOUR[] =
-    "--preset tiny-moe --hidden 128 --heads 8 --kv-heads 2 --head-dim 64 "
-    "--gdn-key-heads 4 --gdn-value-heads 12 --gdn-key-dim 32 --gdn-value-dim 128 "
+    "--preset tiny-moe --hidden 128 --heads 8 --kv-heads 2 --head-dim 128 "
+    "--gdn-key-heads 4 --gdn-value-heads 12 --gdn-key-dim 128 --gdn-value-dim 128 "
     "--experts 4 --top-k 2 --moe 512 --shared 512 --vocab 1009 --mtp";
 static const char DENSE_BY_FOUR[] =
     "--preset tiny-dense --heads 8 --kv-heads 4 --head-dim 64 --gdn-key-heads 4 "
