@@ -137,13 +137,13 @@ test: all $(UNIT)  ## all tests that need no network: unit tests, cases, end to 
 asan: ## the unit tests under address and undefined sanitizers
 	@$(MAKE) --no-print-directory B=build/asan OPT='-O1 -g' KOPT=-O2 \
 		SAN='-fsanitize=address,undefined -fno-sanitize-recover=all \
-		-fno-omit-frame-pointer' unit
+		-fno-omit-frame-pointer -Wno-format-truncation' unit
 
 # OpenMP's own locks are invisible to the thread sanitizer, so only rooms with threads
 # of their own are run under it.
 tsan:  ## the unit tests of the rooms with threads under the thread sanitizer
 	@$(MAKE) --no-print-directory B=build/tsan OPT='-O1 -g' KOPT=-O2 \
-		SAN='-fsanitize=thread' tsan-run
+		SAN='-fsanitize=thread -Wno-format-truncation' tsan-run
 tsan-run: $(TSAN)
 	@tests/run.sh $(TSAN)
 

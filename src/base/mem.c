@@ -29,7 +29,7 @@ static int must_fail(void)
 
 void *td_calloc(size_t n, size_t size)
 {
-    if (must_fail())
+    if (must_fail() || (size && n > SIZE_MAX / size))
         return NULL;
     return calloc(n ? n : 1, size ? size : 1);
 }

@@ -143,7 +143,7 @@ static void test_map(void **state)
 {
     (void)state;
     enum { N = 5000 };
-    static char keys[N][12];
+    static char keys[N][16];
     struct td_map m;
     uint64_t v = 0;
     td_map_init(&m);
