@@ -11,6 +11,14 @@
 #define TD_MUST_USE     __attribute__((warn_unused_result))
 #define TD_ALIGNED(n)   __attribute__((aligned(n)))
 
+/* Kernels with constant arguments: always part of their caller, loops unrolled. */
+#define TD_INLINE static inline __attribute__((always_inline))
+#if defined(__clang__)
+#define TD_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define TD_UNROLL _Pragma("GCC unroll 16")
+#endif
+
 #define TD_MIN(a, b)    ((a) < (b) ? (a) : (b))
 #define TD_MAX(a, b)    ((a) > (b) ? (a) : (b))
 #define TD_COUNT(array) (sizeof(array) / sizeof((array)[0]))

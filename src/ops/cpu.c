@@ -18,6 +18,11 @@ static const struct level {
     void (*fill)(struct td_ops *ops);
 } levels[] = {
     {"ref", NULL, td_ops_fill_ref},
+#if defined(__x86_64__)
+    {"avx2", td_x86_has_avx2, td_x86_fill_avx2},
+    {"avx512", td_x86_has_avx512, td_x86_fill_avx512},
+    {"avx512bf16", td_x86_has_avx512bf16, td_x86_fill_avx512bf16},
+#endif
 };
 
 static int cores(void)

@@ -32,6 +32,11 @@ struct td_cpu {
     float *rounded;    /* [max_rows][max_k] inputs rounded to bf16 */
     float *expert_mid; /* [max_rows * (experts_k + 1)][max(expert, shared) size] */
     float *expert_out; /* [max_rows * experts_k][hidden] */
+
+    /* Of the x86 shelf: copies of inputs by their form, and what experts() plans. */
+    char *inputs[3];
+    int32_t *groups;
+    void *plan;
 };
 
 /* The calling thread's scratch area (0 outside parallel regions). */
@@ -39,5 +44,13 @@ void *td_cpu_scratch(struct td_cpu *cpu);
 
 /* Fill the table: the reference fills every entry, the others what they do better. */
 void td_ops_fill_ref(struct td_ops *ops);
+
+/* The levels of x86: whether this processor has one, and its part of the table. */
+bool td_x86_has_avx2(void);
+bool td_x86_has_avx512(void);
+bool td_x86_has_avx512bf16(void);
+void td_x86_fill_avx2(struct td_ops *ops);
+void td_x86_fill_avx512(struct td_ops *ops);
+void td_x86_fill_avx512bf16(struct td_ops *ops);
 
 #endif

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What all x86 levels share: which of them this processor has, their work memory, the
+ * grouping of choices by expert, and the table that expands FP8 to bf16.
+ */
+#include "base/cpu.h"
+#include "ops/x86/x86.h"
+
+#include <string.h>
+
+/* Upper and lower byte of the bf16 with exponent e (of e4m3) and mantissa m. */
+#define BITS(e, m) ((((e) + 120) << 7) | ((m) << 4))
+#define HIGH(e, m) (BITS(e, m) >> 8)
+#define LOW(e, m)  (BITS(e, m) & 0xff)
+#define ROW(part, e)                                                                   \
+    part(e, 0), part(e, 1), part(e, 2), part(e, 3), part(e, 4), part(e, 5),            \
+        part(e, 6), part(e, 7)
+/* Subnormals: m * 2^-9 as normal numbers. */
+#define SMALL(part)                                                                    \
+    0, part(-2, 0), part(-1, 0), part(-1, 4), part(0, 0), part(0, 2), part(0, 4),      \
+        part(0, 6)
+#define TABLE(part, nan)                                                               \
+    SMALL(part), ROW(part, 1), ROW(part, 2), ROW(part, 3), ROW(part, 4), ROW(part, 5), \
+        ROW(part, 6), ROW(part, 7), ROW(part, 8), ROW(part, 9), ROW(part, 10),         \
+        ROW(part, 11), ROW(part, 12), ROW(part, 13), ROW(part, 14), part(15, 0),       \
+        part(15, 1), part(15, 2), part(15, 3), part(15, 4), part(15, 5), part(15, 6),  \
+        nan
+
+TD_ALIGNED(64)
+const uint8_t td_x86_f8_bytes[256] = {TABLE(HIGH, 0x7f), TABLE(LOW, 0xc0)};
+
+bool td_x86_has_avx2(void)
+{
+    return td_cpu_flags() & TD_CPU_AVX2;
+}
+
+bool td_x86_has_avx512(void)
+{
+    return td_cpu_flags() & TD_CPU_AVX512;
+}
+
+bool td_x86_has_avx512bf16(void)
+{
+    unsigned need = TD_CPU_AVX512 | TD_CPU_AVX512_BF16 | TD_CPU_AVX512_VBMI;
+    return (td_cpu_flags() & need) == need;
+}
+
+/* Bytes that one thread works in, the most over all operations. */
+static size_t thread_scratch(const struct td_reserve *r)
+{
+    size_t k = (size_t)td_x86_padded(TD_MAX(r->max_k, r->hidden));
+    size_t panel = TD_MAX((size_t)X86_PANEL_BYTES, 8 * k * sizeof(float));
+    size_t attention = (size_t)r->max_len * sizeof(float);
+    size_t chunk = (size_t)TD_CHUNK * (2 * (size_t)r->dk + 2 * (size_t)r->dv + 66) * 4;
+    size_t bytes = TD_MAX(panel, TD_MAX(attention, chunk));
+    return (bytes + 4095) / 4096 * 4096;
+}
+
+/* Sizes of the shared areas. */
+struct sizes {
+    size_t scratch, inputs[X86_FORMS], mid, out, groups, plan;
+};
+
+static struct sizes sizes_of(const struct td_dev *dev, const struct td_reserve *r)
+{
+    size_t rows = (size_t)r->max_rows, k = (size_t)r->experts_k;
+    size_t line = (size_t)td_x86_padded(r->max_k), e = (size_t)r->experts;
+    bool bf16 = dev->numerics == TD_NUM_BF16;
+    struct sizes s = {.scratch = thread_scratch(r) * (size_t)dev->threads};
+    s.inputs[X86_NARROW] = bf16 ? rows * line * 2 : 0;
+    s.inputs[X86_ROUNDED] = bf16 ? rows * line * 4 : 0;
+    s.inputs[X86_RAW] = !bf16 || r->hidden % TD_SCALE_BLOCK ? rows * line * 4 : 0;
+    if (r->experts) {
+        size_t mid = (size_t)td_x86_padded(r->expert_size) * k +
+                     (size_t)td_x86_padded(r->shared_size);
+        s.mid = rows * mid * sizeof(float);
+        s.out = rows * (k + 1) * (size_t)r->hidden * sizeof(float);
+        s.groups = (rows * k + 2 * e + 2) * sizeof(int32_t);
+        s.plan = (e + 1) * X86_NETWORK_BYTES;
+    }
+    return s;
+}
+
+enum td_status td_x86_reserve(struct td_dev *dev, const struct td_reserve *r,
+                              struct td_error *err)
+{
+    struct td_cpu *cpu = (struct td_cpu *)dev;
+    struct sizes n = sizes_of(dev, r);
+    const struct {
+        size_t bytes;
+        void **to;
+    } area[] = {
+        {n.scratch, (void **)&cpu->scratch},
+        {n.inputs[X86_NARROW], (void **)&cpu->inputs[X86_NARROW]},
+        {n.inputs[X86_ROUNDED], (void **)&cpu->inputs[X86_ROUNDED]},
+        {n.inputs[X86_RAW], (void **)&cpu->inputs[X86_RAW]},
+        {n.mid, (void **)&cpu->expert_mid},
+        {n.out, (void **)&cpu->expert_out},
+        {n.groups, (void **)&cpu->groups},
+        {n.plan, &cpu->plan},
+    };
+    cpu->limits = *r;
+    cpu->scratch_bytes = thread_scratch(r);
+    for (size_t i = 0; i < TD_COUNT(area); i++) {
+        enum td_status s =
+            area[i].bytes ? dev->ops.alloc(dev, area[i].bytes, "work", area[i].to, err)
+                          : TD_OK;
+        if (s != TD_OK)
+            return s;
+    }
+    return TD_OK;
+}
+
+void td_x86_group(struct td_cpu *cpu, const int32_t *id, int32_t choices,
+                  int32_t experts, struct td_x86_groups *g)
+{
+    g->start = cpu->groups;
+    g->busy = g->start + experts + 1;
+    g->order = g->busy + experts + 1;
+    g->n_busy = 0;
+    memset(g->start, 0, (size_t)(experts + 1) * sizeof(*g->start));
+    for (int32_t c = 0; c < choices; c++)
+        g->start[id[c]]++;
+    for (int32_t e = 0, at = 0; e < experts; e++) {
+        int32_t n = g->start[e];
+        g->start[e] = at;
+        at += n;
+        if (n)
+            g->busy[g->n_busy++] = e;
+    }
+    for (int32_t c = 0; c < choices; c++)
+        g->order[g->start[id[c]]++] = c;
+    memmove(g->start + 1, g->start, (size_t)experts * sizeof(*g->start));
+    g->start[0] = 0;
+}
