@@ -28,7 +28,7 @@ struct td_sysmem {
 };
 
 /* Reads proc and sys below `root` ("" for this host; tests give recorded trees). Only
- * /proc/meminfo must be there. TD_E_IO or TD_E_NOT_FOUND otherwise. */
+ * /proc/meminfo must be there: TD_E_IO otherwise. */
 enum td_status td_sysmem_read(const char *root, struct td_sysmem *out,
                               struct td_error *err);
 

@@ -117,14 +117,14 @@ static enum td_status read_failed(struct reader *r, const struct td_run *run,
         return td_error_set(&r->error, TD_E_IO,
                             "cannot read %s at byte %" PRId64 " (tensor %s): %s",
                             shard->path, at, tensor, strerror(errno));
+    int64_t now = fstat(r->fd, &sb) == 0 ? (int64_t)sb.st_size : at;
     td_error_set(&r->error, TD_E_TRUNCATED,
-                 "%s ends at byte %" PRId64 " inside the tensor %s", shard->path, at,
-                 tensor);
-    td_error_why(
-        &r->error,
-        "%" PRId64 " bytes were expected there, %zd found; the file had %" PRId64
-        " bytes when its header was read and has %" PRId64 " now",
-        wanted, got, shard->size, fstat(r->fd, &sb) == 0 ? (int64_t)sb.st_size : -1);
+                 "%s ends at byte %" PRId64 ", before the end of the tensor %s",
+                 shard->path, now, tensor);
+    td_error_why(&r->error,
+                 "%" PRId64 " bytes were expected at byte %" PRId64 ", %zd found; the "
+                 "file had %" PRId64 " bytes when its header was read",
+                 wanted, offset, got, shard->size);
     return TD_E_TRUNCATED;
 }
 
@@ -308,7 +308,7 @@ static enum td_status reader_init(struct reader *r, struct loader *l, size_t byt
                             "no memory for a buffer of %zu bytes to "
                             "load %s",
                             bytes, l->dir->path);
-    uintptr_t first = (uintptr_t)r->memory + 2 * PAGE - 1;
+    uintptr_t first = (uintptr_t)r->memory + (uintptr_t)2 * PAGE - 1;
     r->buffer = r->memory + (first - first % PAGE - (uintptr_t)r->memory);
     return TD_OK;
 }
@@ -406,7 +406,7 @@ enum td_status td_load(const struct td_model_dir *dir, const struct td_piece *pi
     enum td_status s = td_load_plan_make(dir, pieces, n, chunk, &l.plan, err);
     if (s != TD_OK)
         return s;
-    int64_t bytes = l.plan.staging + 4 * PAGE;
+    int64_t bytes = l.plan.staging + INT64_C(4) * PAGE;
     int threads = thread_count(opts, l.plan.n_runs);
     threads = (int)TD_MIN((int64_t)threads, TD_MAX(limit / bytes, 1));
     if (l.plan.staging > TD_MAX_STAGING)

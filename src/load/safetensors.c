@@ -17,6 +17,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -195,7 +196,7 @@ static enum td_status scan_field(struct scan *s, const char *key, size_t len,
     static const char *const keys[] = {"dtype", "shape", "data_offsets"};
     unsigned k = 0;
     char name[16];
-    int64_t range[2];
+    int64_t range[2] = {0, 0};
     int32_t n = 0;
     size_t name_len = 0;
     while (k < TD_COUNT(keys) &&
@@ -336,32 +337,46 @@ static enum td_status add_tensor(struct scan *s, const struct entry *e, int64_t 
     return TD_OK;
 }
 
-static enum td_status scan_header(struct scan *s, int64_t start, int32_t shard,
-                                  struct td_arena *names, struct td_tensor_list *list)
+/* Where the tensors of a header go. */
+struct sink {
+    int64_t start;
+    int32_t shard;
+    struct td_arena *names;
+    struct td_tensor_list *list;
+    bool seen_meta;
+};
+
+/* One `"name": {...}` of the header. */
+static enum td_status scan_member(struct scan *s, struct sink *to)
 {
     static const char meta[] = "__metadata__";
     char name[TD_MAX_NAME];
-    bool seen_meta = false;
+    struct entry e = {.name = name};
+    enum td_status st = scan_string(s, name, sizeof(name), &e.name_len);
+    if (st == TD_OK)
+        st = check_name(s, name, e.name_len);
+    if (st == TD_OK)
+        st = expect(s, ':');
+    if (st != TD_OK)
+        return st;
+    if (e.name_len == sizeof(meta) - 1 && memcmp(name, meta, e.name_len) == 0) {
+        if (to->seen_meta)
+            return bad(s, "two __metadata__");
+        to->seen_meta = true;
+        return scan_metadata(s);
+    }
+    st = scan_entry(s, &e);
+    return st == TD_OK ? add_tensor(s, &e, to->start, to->shard, to->names, to->list)
+                       : st;
+}
+
+static enum td_status scan_header(struct scan *s, struct sink *to)
+{
     enum td_status st = expect(s, '{');
     if (st == TD_OK && !take(s, '}')) {
-        do {
-            struct entry e = {.name = name};
-            st = scan_string(s, name, sizeof(name), &e.name_len);
-            if (st == TD_OK)
-                st = check_name(s, name, e.name_len);
-            if (st == TD_OK)
-                st = expect(s, ':');
-            if (st != TD_OK)
-                break;
-            if (e.name_len == sizeof(meta) - 1 && memcmp(name, meta, e.name_len) == 0) {
-                st = seen_meta ? bad(s, "two __metadata__") : scan_metadata(s);
-                seen_meta = true;
-                continue;
-            }
-            st = scan_entry(s, &e);
-            if (st == TD_OK)
-                st = add_tensor(s, &e, start, shard, names, list);
-        } while (st == TD_OK && take(s, ','));
+        do
+            st = scan_member(s, to);
+        while (st == TD_OK && take(s, ','));
         if (st == TD_OK)
             st = expect(s, '}');
     }
@@ -409,7 +424,9 @@ enum td_status td_safetensors_parse(const char *text, size_t n, const char *wher
     struct scan s = {
         .begin = text, .p = text, .end = text + n, .where = where, .err = err};
     size_t first = list->count;
-    enum td_status st = scan_header(&s, data_start, shard, names, list);
+    struct sink to = {
+        .start = data_start, .shard = shard, .names = names, .list = list};
+    enum td_status st = scan_header(&s, &to);
     if (st != TD_OK || list->count == first)
         return st;
     qsort(list->v + first, list->count - first, sizeof(*list->v), by_offset);
