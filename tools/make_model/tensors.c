@@ -278,7 +278,7 @@ static void all_tensors(struct builder *b)
     /* Tied, the embedding is the head as well and gets the head's spread. */
     double one = sqrt((double)m->hidden);
     (void)snprintf(b->prefix, sizeof(b->prefix), "%s", root);
-    matrix(b, "embed_tokens.weight", m->vocab, m->hidden, m->tied ? 3 : one);
+    matrix(b, "embed_tokens.weight", m->vocab, m->hidden, m->tied ? 2 : one);
     for (int64_t i = 0; i < m->layers; i++) {
         (void)snprintf(b->prefix, sizeof(b->prefix), "%slayers.%lld.", root,
                        (long long)i);
