@@ -38,6 +38,13 @@
 #define TD_MAX_EOS         16
 #define TD_MAX_RANKS       64
 
+/* Text and tokens. */
+#define TD_MAX_TEXT          (16 * TD_MIB) /* one text to encode; holds up to 40x */
+#define TD_MAX_PATTERN       (16 * TD_KIB) /* a pre-tokenizer's pattern */
+#define TD_MAX_PRETOKENIZERS 8
+#define TD_MAX_ADDED_TOKENS  65536
+#define TD_MAX_ADDED_TOKEN   256 /* bytes of one added token */
+
 /* Loading. */
 #define TD_MAX_LOAD_THREADS 32
 #define TD_MAX_STAGING      (192 * TD_MIB)

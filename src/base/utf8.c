@@ -4,6 +4,9 @@
  */
 #include "base/utf8.h"
 
+#include <stdint.h>
+#include <string.h>
+
 /* What the lead byte asks for: total length and the range of the second byte. */
 struct lead {
     size_t len;
@@ -51,9 +54,24 @@ bool td_utf8_is_cut(const char *s, size_t n)
     return l.len > n && fitting(u, n, l) == n;
 }
 
+size_t td_utf8_bad(const char *s, size_t n)
+{
+    const unsigned char *u = (const unsigned char *)s;
+    struct lead l = lead_of(u[0]);
+    return l.len ? fitting(u, n, l) : 1;
+}
+
 bool td_utf8_valid(const char *s, size_t n)
 {
     for (size_t i = 0; i < n;) {
+        uint64_t eight;
+        if (n - i >= sizeof(eight)) {
+            memcpy(&eight, s + i, sizeof(eight));
+            if ((eight & 0x8080808080808080u) == 0) {
+                i += sizeof(eight);
+                continue;
+            }
+        }
         size_t len = td_utf8_len(s + i, n - i);
         if (len == 0)
             return false;

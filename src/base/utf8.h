@@ -17,6 +17,11 @@ size_t td_utf8_len(const char *s, size_t n);
  * the n bytes there (n is 1 to 3). */
 bool td_utf8_is_cut(const char *s, size_t n);
 
+/* How many bytes at s (n is at least 1, td_utf8_len() gave 0) one U+FFFD stands for in a
+ * lossy decode: the longest beginning of a character, or else one byte (Unicode's
+ * "maximal subpart", which Rust's and Python's lossy decoders follow). */
+size_t td_utf8_bad(const char *s, size_t n);
+
 bool td_utf8_valid(const char *s, size_t n);
 
 #endif
