@@ -54,4 +54,7 @@
 #define TD_MAX_LOGIT_BIAS 1024 /* entries of logit_bias */
 #define TD_MAX_STOP_IDS   64   /* a model's ends; a request's stop ids */
 
+/* A message between front and engine. */
+#define TD_MAX_FRAME (256 * TD_MIB)
+
 #endif
