@@ -57,4 +57,13 @@
 /* A message between front and engine. */
 #define TD_MAX_FRAME (256 * TD_MIB)
 
+/* explain: what is kept of the logs it reads, whatever their size. */
+#define TD_MAX_EXPLAIN_SOURCES 4096
+#define TD_MAX_EXPLAIN_STREAMS 8192
+#define TD_MAX_EXPLAIN_HITS    8192
+#define TD_MAX_EXPLAIN_FACTS   2048
+#define TD_MAX_EXPLAIN_DEPTH   8               /* directories below one that is given */
+#define TD_MAX_EXPLAIN_KEEP    (96 * TD_MIB)   /* texts and tables */
+#define TD_MAX_EXPLAIN_FILE    (1024 * TD_GIB) /* bytes of one file, after unpacking */
+
 #endif

@@ -42,6 +42,7 @@ struct td_cmd {
 
 extern const struct td_cmd td_cmd_help;
 extern const struct td_cmd td_cmd_inspect;
+extern const struct td_cmd td_cmd_explain;
 
 /* All verbs, ended by NULL. */
 const struct td_cmd *const *td_cmd_list(void);

@@ -13,7 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct td_cmd *const verbs[] = {&td_cmd_inspect, &td_cmd_help, NULL};
+static const struct td_cmd *const verbs[] = {&td_cmd_inspect, &td_cmd_explain,
+                                             &td_cmd_help, NULL};
 
 const struct td_cmd *const *td_cmd_list(void)
 {

@@ -18,6 +18,8 @@
       "help of this verb")                                                             \
     X(JSON, "json", 0, TD_OPT_BOOL, TD_VERB_ALL, "", NULL, 0, 0,                       \
       "print the machine form")                                                        \
+    X(ALL, "all", 'a', TD_OPT_BOOL, TD_VERB_EXPLAIN, "", NULL, 0, 0,                   \
+      "also print the timeline of all hosts")                                          \
     X(EVENT_LOG, "event-log", 0, TD_OPT_STR, TD_VERB_ALL, "FILE", NULL, 0, 0,          \
       "append this process's events to FILE as JSON lines")                            \
     X(TENSORS, "tensors", 0, TD_OPT_BOOL, TD_VERB_INSPECT, "", NULL, 0, 0,             \

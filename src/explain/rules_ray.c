@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Ray: cluster, nodes, placement, workers. Texts of Ray 1.9 to 2.60 and of vLLM's Ray
+ * executor.
+ */
+#include "explain/rules_def.h"
+
+#include "base/compiler.h"
+
+/* clang-format off */
+const struct td_rule td_rules_ray[] = {
+
+/* --- memory monitor --- */
+CAUSE("ray/oom-threshold", "ray-memory-monitor-kill", 97, "exceeds the memory usage threshold",
+      "running was ([\\d.]+) ?GB ?/ ?([\\d.]+) ?GB \\(([\\d.]+)\\), which exceeds the memory usage threshold of ([\\d.]+)", 0,
+      "a worker was killed by Ray's memory monitor at $1 of $2 GB (share $3, limit $4)"),
+CAUSE("ray/oom-threshold-cut", "ray-memory-monitor-kill", 95, "exceeds the memory usage threshold",
+      "([\\d.]+)?\\)?,? ?which exceeds the memory usage threshold of ([\\d.]+)", 0,
+      "a worker was killed by Ray's memory monitor[ at a memory share of $1][ (limit $2)]"),
+CAUSE("ray/oom-workers", "ray-memory-monitor-kill", 95, "killed due to memory pressure",
+      "(?:(\\d+) Workers? \\(tasks / actors\\) )?killed due to memory pressure \\(OOM\\)(?:.{0,80}IP: ([\\d.]+))?", 0,
+      "Ray's memory monitor killed[ $1] workers[ on node $2]"),
+CAUSE("ray/oom-error", "ray-memory-monitor-kill", 94, "ray.exceptions.outofmemoryerror|killed due to the node running low on memory",
+      0, 0, "Ray's memory monitor killed a worker because its node ran low on memory"),
+CAUSE("ray/oom-table", "ray-memory-monitor-kill", 72, "mem(gb)", "PID\\s+MEM ?\\(GB\\)\\s+COMMAND", 0,
+      "Ray's memory monitor killed a worker: only its process table is left of the message"),
+CAUSE("ray/oom-row", "ray-memory-monitor-kill", 70, "ray::", "^\\s*(\\d{2,8})\\s+([1-9]\\d*\\.\\d+)\\s+ray::(\\w+)", 0,
+      "Ray's memory monitor killed a worker: only rows of its process table are left (process $1, $3, held $2 GB)"),
+
+/* --- placement --- */
+CAUSE_IF("ray/pg-node", "ray-node-ip-mismatch", 82, "node:",
+      "(?:resource request|placement_group_specs|specs)[ =(:]*.{0,200}?'?node:([\\d.]+|[0-9a-f:]+)'?", 0,
+      "the engine asks for the node $1, which Ray does not know under that address[ (Ray's nodes: ${ray_node})]", td_check_node_ip),
+CAUSE("ray/pg-no-node-types", "ray-node-ip-mismatch", 52, "no available node types can fulfill",
+      "No available node types can fulfill resource request(?! \\{'GPU'|s? ?\\{'CPU'|.{0,60}'GPU')", 0,
+      "Ray has no node that fits the engine's request: most often the engine's own address is not the one that Ray knows"),
+CAUSE("ray/pg-no-gpu-types", "ray-too-few-gpus-joined", 66, "no available node types can fulfill|cannot be scheduled right now",
+      "(?:No available node types can fulfill resource request|cannot be scheduled right now).{0,40}\\{'?GPU'?: ([\\d.]+)[^}]*\\}", "!ray/pg-node",
+      "the cluster has no node with the GPUs that are asked for ($1)"),
+CAUSE("ray/pg-wait", "ray-node-ip-mismatch", 46, "waiting for creating a placement group", 0, "!ray/pg-node",
+      "the placement group is never filled: the engine's own address is not the one that Ray knows, or too few GPUs joined"),
+EITHER("ray/pg-wait-gpus", "ray-too-few-gpus-joined", 40, "waiting for creating a placement group", 0, "!ray/pg-node",
+      "the placement group is never filled: fewer GPUs are in the cluster than are asked for"),
+CAUSE("ray/pg-timeout", "ray-too-few-gpus-joined", 60, "cannot provide a placement group",
+      "Cannot provide a placement group(?:(?! node:).){0,200}", "!ray/pg-node",
+      "the cluster could not provide the GPUs for the placement group in time"),
+CAUSE("ray/required-gpus", "ray-too-few-gpus-joined", 78, "exceeds the total number of available",
+      "number of required (\\w+?)s? exceeds the total number of available", 0,
+      "the cluster has fewer $1s than the model's parallel size needs"),
+EITHER("ray/link-local", "ray-too-few-gpus-joined", 58, "169.254.",
+      "(?:local ip|node ip|address|peers on)[^\\n]{0,40}\\b(169\\.254\\.\\d+\\.\\d+)", 0,
+      "a node uses the self-assigned link-local address $1, under which others cannot join it"),
+CAUSE("ray/no-gpu-driver", "driver-node-without-gpu", 92, "ray does not allocate any", "Ray does not allocate any (\\w+?)s? on the driver node", 0,
+      "the engine was started on a node for which Ray reserved no $1"),
+CAUSE("ray/no-gpu-current", "driver-node-without-gpu", 92, "current node has no", "Current node has no (\\w+) available", 0,
+      "the engine was started on a node that brings no $1 into the Ray cluster"),
+CAUSE("ray/no-gpu-engine", "driver-node-without-gpu", 90, "engine cannot start without", "vLLM engine cannot start without (\\w+)", 0,
+      "the engine was started on a node that brings no $1 into the Ray cluster"),
+CAUSE("ray/unique-ip", "same-host-ip-on-two-nodes", 94, "every node should have a unique ip",
+      "Every node should have a unique IP address\\. Got(?: (\\d+) nodes.{0,200}? and (\\d+) unique)?", 0,
+      "two nodes have the same address[ ($1 nodes, $2 addresses)]"),
+
+/* --- reaching the cluster --- */
+CAUSE("ray/gcs-unable", "gcs-unreachable", 86, "unable to connect to gcs", "Unable to connect to GCS(?: at ([\\w.:-]+))?", 0,
+      "nothing answers at the address of Ray's head[ ($1)]"),
+CAUSE("ray/gcs-failed", "gcs-unreachable", 78, "failed to connect to gcs", "Failed to connect to GCS(?: at address ([\\w.:-]+?))?(?: within|[.,]|$)", 0,
+      "nothing answers at the address of Ray's head[ ($1)]"),
+CAUSE("ray/no-instance", "gcs-unreachable", 84, "could not find any running ray instance|failed to connect to ray cluster|"
+      "failed to get cluster id from gcs", 0, 0, "no Ray head was found at the address that is used"),
+CAUSE("ray/client", "gcs-unreachable", 84, "ray client connection timed out|ray client connection failed", 0, 0,
+      "the ray:// address does not lead to a Ray client port"),
+CAUSE("ray/rpc-unavailable-gcs", "gcs-unreachable", 60, "gcs_rpc_client|gcs_client",
+      "(gcs_rpc_client|gcs_client)\\S* (Timed out|.{0,40}Deadline|.{0,60}UNAVAILABLE)", 0, "Ray's head does not answer"),
+CAUSE("ray/version", "ray-version-mismatch", 95, "version mismatch: the cluster was started with",
+      "The cluster was started with:(?:[\\s\\S]{0,40}?Ray: ?(\\S+))?(?:[\\s\\S]{0,60}?Python: ?(\\S+))?(?:[\\s\\S]{0,160}?started with:[\\s\\S]{0,40}?Ray: ?(\\S+)\\n[\\s\\S]{0,40}?Python: ?(\\S+))?\\n?", 0,
+      "this process and the cluster differ: the cluster has Ray[ $1][ (Python $2)], the process[ Ray $3][ (Python $4)]"),
+CAUSE("ray/version-bare", "ray-version-mismatch", 90, "this process on node", "This process on node \\S+ was started with", 0, 0),
+CAUSE("ray/version-other", "ray-version-mismatch", 88, "ray version mismatch|mismatched ray version", 0, 0, 0),
+CAUSE("ray/node-timeout", "ray-node-start-timeout", 74, "the current node has not been updated within|the current node timed out during startup",
+      0, 0, "Ray's own processes did not come up on this node in time"),
+CAUSE("ray/raylet-register", "ray-raylet-unregistered", 62, "unable to register worker with raylet|failed to register worker", 0, 0,
+      "a process could not register with the raylet of its node: the raylet is gone or belongs to another session"),
+CAUSE("ray/instance-running", "zombie-earlier-instance", 84, "but is already running at|it looks like there's already a ray",
+      "(Ray is trying to start at|already running at|already a ray)", 0, "an earlier Ray instance still runs here"),
+CAUSE("ray/found-sessions", "zombie-earlier-instance", 60, "found multiple active ray instances", 0, 0, "several Ray instances run on this host"),
+
+/* --- nodes and agents --- */
+CAUSE("ray/agent", "ray-agent-died", 84, "because the ray agent failed|because one ray agent failed|the raylet fate shares with the agent|agent process failed",
+      0, 0, "the raylet of a node ended because its agent process failed"),
+CAUSE("ray/agent-manager", "ray-agent-died", 70, "agent_manager.cc", "agent_manager\\.cc:\\d+\\S* .{0,80}(exited|failed|not registered)", 0,
+      "the agent process of a node failed"),
+CAUSE("ray/marked-dead", "ray-node-marked-dead", 72, "has been marked dead because the detector",
+      "node id: (\\w+) and address: ([\\w.:]+)", 0, "Ray lost the heartbeats of node $2 and gave it up"),
+CAUSE("ray/marked-dead-text", "ray-node-marked-dead", 68, "has been marked dead because|raylet_marked_dead|marked this node as dead|ray_node_removed|node has been marked dead",
+      0, 0, "Ray gave up a node after missed health checks"),
+CAUSE("ray/node-died", "ray-node-marked-dead", 66, "dead because its node has died|because the node died|node died unexpectedly", 0, 0,
+      "an actor ended because its whole node left the cluster"),
+CAUSE("ray/health-failed", "ray-node-marked-dead", 68, "health check failed for node", "Health check failed for node (\\w+)", 0,
+      "the head's health checks of a node failed ($1)"),
+CAUSE("ray/missing-cmd", "ray-missing-in-image", 93, "ray: command not found|ray: not found|\"ray\": executable file not found|exec: ray: not found",
+      0, 0, "the image has no ray program"),
+CAUSE("ray/missing-module", "ray-missing-in-image", 90, "no module named 'ray'|no module named ray",
+      "No module named '?ray'?(?![\\w.])", 0, "Python here has no ray package"),
+CAUSE("ray/import-failed", "ray-missing-in-image", 90, "failed to import ray|cannot import ray|ray is not installed|please install ray", 0, 0,
+      "the engine's Python has no usable ray package"),
+CAUSE("ray/shadowed", "ray-shadowed-or-partial", 84, "module 'ray' has no attribute|partially initialized module 'ray'|from 'ray' (unknown location)",
+      0, 0, "what is imported as ray is not the package: a folder of that name or a broken installation"),
+CAUSE("ray/worker-port", "ray-worker-port-range", 88, "no available ports. please specify|worker_ports is trying to use",
+      0, 0, "Ray has no free worker port in its range"),
+CAUSE("ray/actor-unavailable", "ray-worker-port-range", 56, "socket closed", "Socket closed.{0,20}rpc_code: ?14", 0,
+      "a worker's connection was closed at the start: Ray's random worker ports collide or are blocked"),
+EITHER("ray/actor-unavailable-error", "ray-worker-port-range", 38, "actorunavailableerror", 0, 0,
+      "a Ray worker cannot be reached"),
+CAUSE("ray/unpickle", "remote-exception-unreadable", 74, "failed to unpickle serialized exception", 0, 0,
+      "a worker failed, and its exception cannot be rebuilt here: the real text is only in that worker's own log"),
+CAUSE("ray/socket-path", "socket-path-too-long", 94, "af_unix path length cannot exceed|af_unix path too long|validate_socket_filename failed",
+      "(AF_UNIX path|validate_socket_filename)(?:.{0,60}exceed (\\d+) bytes)?", 0, "the path of Ray's socket is longer than a Unix socket allows"),
+CAUSE("ray/socket-path-boost", "socket-path-too-long", 84, "file name too long", "(system_error|socket|bind|plasma).{0,120}File name too long|File name too long.{0,80}sock", 0,
+      "the path of Ray's socket is longer than a Unix socket allows"),
+
+/* --- crashes --- */
+CAUSE("ray/fatal-python", "native-crash-in-ray-worker", 56, "fatal python error: segmentation fault|fatal python error: aborted|*** sigsegv received|*** sigabrt received",
+      0, "!host/thread-limit !host/bus-error", "a worker crashed in native code; the dump shows where, not why"),
+EITHER("ray/system-error", "native-crash-in-ray-worker", 40, "worker exit type: system_error",
+      "Worker exit type: SYSTEM_ERROR.{0,120}connection error code 2", "!host/bus-error",
+      "a Ray worker ended without a word: killed, or crashed in native code"),
+CAUSE("ray/signal-code", "native-crash-in-ray-worker", 52, "exit code: -11|exit code: -6|exitcode: -11|exit code -11|signal 11",
+      "(exit ?code:? ?-(11|6)\\b|signal 11)", "!nccl/watchdog !nccl/watchdog-bare", "a worker crashed in native code (signal $2)"),
+};
+/* clang-format on */
+const size_t td_rules_ray_count = TD_COUNT(td_rules_ray);

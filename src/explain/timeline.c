@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The timeline of all hosts: what each process reached and when it failed, on the first
+ * source's clock as far as shared records tell the difference.
+ */
+#include "explain/explain_int.h"
+
+#include "base/mem.h"
+#include "base/utf8.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LINES_MAX = 400, HOST_COLUMNS = 20 };
+
+struct entry {
+    double time; /* -1: not told, stays behind its predecessor */
+    uint32_t hit;
+};
+
+static int by_time(const void *pa, const void *pb)
+{
+    const struct entry *a = pa, *b = pb;
+    if (a->time < b->time || a->time > b->time)
+        return a->time < b->time ? -1 : 1;
+    return a->hit < b->hit ? -1 : a->hit > b->hit;
+}
+
+static bool is_shown(const struct td_rule *r)
+{
+    return r->role == TD_ROLE_CAUSE || r->role == TD_ROLE_EFFECT ||
+           r->role == TD_ROLE_PHASE;
+}
+
+static size_t collect(const struct td_explain *x, struct entry *out)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < x->nhits; i++) {
+        const struct td_hit *h = &x->hits[i];
+        if (!is_shown(td_rule_at(h->rule)))
+            continue;
+        double t = h->time < 0 ? -1 : h->time + x->sources[h->source].shift;
+        if (t < 0 && n > 0 && x->hits[out[n - 1].hit].source == h->source)
+            t = out[n - 1].time;
+        out[n++] = (struct entry){t, (uint32_t)i};
+    }
+    qsort(out, n, sizeof(*out), by_time);
+    return n;
+}
+
+static void put_plain(struct td_buf *out, const char *s, size_t max)
+{
+    size_t n = strlen(s);
+    for (size_t i = 0; i < n && i < max;) {
+        size_t k = td_utf8_len(s + i, n - i);
+        bool bad = k == 0 || (unsigned char)s[i] < ' ';
+        if (bad)
+            td_buf_addc(out, ' ');
+        else
+            td_buf_add(out, s + i, k);
+        i += bad ? 1 : k;
+    }
+}
+
+static void put_entry(const struct td_explain *x, const struct entry *e, double zero,
+                      const struct td_explain_style *style, struct td_buf *out)
+{
+    const struct td_hit *h = &x->hits[e->hit];
+    const struct td_rule *r = td_rule_at(h->rule);
+    const char *host = *h->host ? h->host : x->sources[h->source].host;
+    const char *mark = r->role == TD_ROLE_CAUSE    ? "!"
+                       : r->role == TD_ROLE_EFFECT ? "-"
+                                                   : " ";
+    char who[64];
+    if (h->rank >= 0)
+        (void)snprintf(who, sizeof(who), "%.40s rank %d", host, h->rank);
+    else
+        (void)snprintf(who, sizeof(who), "%.60s", host);
+    if (e->time >= 0)
+        td_buf_addf(out, "%+10.1f s  ", e->time - zero);
+    else
+        td_buf_adds(out, "         ?    ");
+    td_buf_addf(out, "%-*.*s %s ", HOST_COLUMNS, HOST_COLUMNS, who, mark);
+    size_t room = style->width > 60 ? (size_t)style->width - 36 : TD_TEXT_MAX;
+    size_t before = out->len;
+    put_plain(out, x->sources[h->source].name, 60);
+    td_buf_addf(out, ":%" PRIu64 "  ", h->line);
+    size_t used = out->len - before;
+    put_plain(out, h->text, room > used + 20 ? room - used : 20);
+    td_buf_addc(out, '\n');
+}
+
+enum td_status td_explain_timeline(const struct td_explain *x,
+                                   const struct td_explain_style *style,
+                                   struct td_buf *out)
+{
+    struct entry *list = td_calloc(x->nhits + 1, sizeof(*list));
+    if (!list)
+        return TD_E_NOMEM;
+    size_t n = collect(x, list);
+    double zero = 0;
+    for (size_t i = 0; i < n && zero <= 0; i++)
+        zero = list[i].time;
+    for (size_t i = 0; i < n && i < LINES_MAX; i++)
+        put_entry(x, &list[i], zero, style, out);
+    if (n > LINES_MAX)
+        td_buf_addf(out, "... and %zu more\n", n - LINES_MAX);
+    for (size_t i = 0; i < x->nsources; i++)
+        if (fabs(x->sources[i].shift) > 0.5)
+            td_buf_addf(out, "clock     %s is shifted by %+.1f s\n", x->sources[i].name,
+                        x->sources[i].shift);
+    for (size_t i = 0; i < x->nstreams && i < LINES_MAX; i++) {
+        const struct td_stream *s = &x->streams[i];
+        if (!*s->role || s->pid < 0)
+            continue;
+        td_buf_addf(out, "last      %s pid %ld, line %" PRIu64 " of ", s->role, s->pid,
+                    s->last_line);
+        put_plain(out, x->sources[s->source].name, 60);
+        td_buf_addf(out, ", %s: ", td_report_step(s->step));
+        put_plain(out, s->last_text, 80);
+        td_buf_addc(out, '\n');
+    }
+    td_free(list);
+    return out->status;
+}
