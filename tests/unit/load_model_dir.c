@@ -206,7 +206,7 @@ static void many_tensors(void **state)
     ckpt_file(&c, "model.safetensors", text, COUNT);
     double start = td_clock_now();
     assert_int_equal(td_model_dir_open(c.dir, &dir, &err), TD_OK);
-    assert_true(td_clock_now() - start < 2.0);
+    assert_true(td_clock_now() - start < 20.0); /* quadratic would take minutes */
     assert_int_equal(dir.n_tensors, COUNT);
     assert_true(
         td_model_dir_find(&dir, "model.language_model.layers.7.mlp.experts.9.w") > 0);
