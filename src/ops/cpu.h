@@ -33,8 +33,10 @@ struct td_cpu {
     float *expert_mid; /* [max_rows * (experts_k + 1)][max(expert, shared) size] */
     float *expert_out; /* [max_rows * experts_k][hidden] */
 
-    /* Of the x86 shelf: copies of inputs by their form, and what experts() plans. */
+    /* Of the x86 shelf: copies of inputs by their form, what experts() plans, and runs
+     * of a context that threads share. */
     char *inputs[3];
+    float *parts;
     int32_t *groups;
     void *plan;
 };

@@ -45,20 +45,35 @@ bool td_x86_has_avx512bf16(void)
     return (td_cpu_flags() & need) == need;
 }
 
+/* n in whole vectors of any level. */
+static size_t whole(int32_t n)
+{
+    return ((size_t)n + 15) / 16 * 16;
+}
+
+/* Floats for one set of query vectors and what attention keeps for them. */
+static size_t query_floats(const struct td_reserve *r, int32_t lines)
+{
+    int32_t group = r->n_kv ? r->n_heads / r->n_kv : 1;
+    size_t n = (size_t)TD_MAX(lines, group), width = whole(r->head_dim);
+    return n * (2 * width + TD_KV_BLOCK + 3) + TD_KV_BLOCK * width;
+}
+
 /* Bytes that one thread works in, the most over all operations. */
 static size_t thread_scratch(const struct td_reserve *r)
 {
     size_t k = (size_t)td_x86_padded(TD_MAX(r->max_k, r->hidden));
     size_t panel = TD_MAX((size_t)X86_PANEL_BYTES, 8 * k * sizeof(float));
-    size_t attention = (size_t)r->max_len * sizeof(float);
-    size_t chunk = (size_t)TD_CHUNK * (2 * (size_t)r->dk + 2 * (size_t)r->dv + 66) * 4;
-    size_t bytes = TD_MAX(panel, TD_MAX(attention, chunk));
+    size_t chunk = TD_CHUNK * (3 * whole(r->dk) + 2 * (size_t)r->dv + 2 * TD_CHUNK + 3);
+    size_t attention = 2 * query_floats(r, X86_ATTENTION_LINES);
+    size_t floats = TD_MAX(TD_MAX(attention, chunk), (size_t)r->experts + 64);
+    size_t bytes = TD_MAX(panel, floats * sizeof(float));
     return (bytes + 4095) / 4096 * 4096;
 }
 
 /* Sizes of the shared areas. */
 struct sizes {
-    size_t scratch, inputs[X86_FORMS], mid, out, groups, plan;
+    size_t scratch, inputs[X86_FORMS], mid, out, groups, plan, parts;
 };
 
 static struct sizes sizes_of(const struct td_dev *dev, const struct td_reserve *r)
@@ -70,6 +85,8 @@ static struct sizes sizes_of(const struct td_dev *dev, const struct td_reserve *
     s.inputs[X86_NARROW] = bf16 ? rows * line * 2 : 0;
     s.inputs[X86_ROUNDED] = bf16 ? rows * line * 4 : 0;
     s.inputs[X86_RAW] = !bf16 || r->hidden % TD_SCALE_BLOCK ? rows * line * 4 : 0;
+    s.parts = (size_t)(X86_SHARED_TASKS * dev->threads * X86_ATTENTION_PARTS) *
+              query_floats(r, 1) * sizeof(float);
     if (r->experts) {
         size_t mid = (size_t)td_x86_padded(r->expert_size) * k +
                      (size_t)td_x86_padded(r->shared_size);
@@ -98,6 +115,7 @@ enum td_status td_x86_reserve(struct td_dev *dev, const struct td_reserve *r,
         {n.out, (void **)&cpu->expert_out},
         {n.groups, (void **)&cpu->groups},
         {n.plan, &cpu->plan},
+        {n.parts, (void **)&cpu->parts},
     };
     cpu->limits = *r;
     cpu->scratch_bytes = thread_scratch(r);

@@ -11,15 +11,24 @@
 
 enum { HAS_DOT = 0 };
 
-#include "ops/x86/linear.inc"
+#include "ops/x86/attention.inc"
+#include "ops/x86/delta.inc"
 #include "ops/x86/moe.inc"
-#include "ops/x86/product.inc"
+#include "ops/x86/rows.inc"
 
 void td_x86_fill_avx2(struct td_ops *ops)
 {
     ops->name = "avx2";
     ops->reserve = td_x86_reserve;
-    ops->linear = x86_linear;
     ops->embed = x86_embed;
+    ops->norm = x86_norm;
+    ops->linear = x86_linear;
+    ops->qkv = x86_qkv;
+    ops->attention = x86_attention;
+    ops->conv = x86_conv;
+    ops->delta = x86_delta;
+    ops->gated_norm = x86_gated_norm;
+    ops->swiglu = x86_swiglu;
+    ops->route = x86_route;
     ops->experts = x86_experts;
 }

@@ -24,6 +24,9 @@ enum {
     X86_PANEL_BYTES = 192 << 10, /* expanded weights that a thread works on at a time */
     X86_STREAM_BYTES = 64 << 10, /* weights in one task when rows are few */
     X86_TINY_BYTES = 48 << 10,   /* less work than this is not worth waking threads */
+    X86_ATTENTION_LINES = 48,    /* query vectors of a prompt that one thread takes */
+    X86_ATTENTION_PARTS = 16,    /* runs that a generated token's context is cut into */
+    X86_SHARED_TASKS = 2,        /* fewer key heads a thread: threads share a context */
     X86_NETWORK_BYTES = 256,     /* what experts() plans for one expert */
     X86_DIRECT_ROWS = 2          /* up to so many rows, FP8 expands in registers */
 };
