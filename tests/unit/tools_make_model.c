@@ -97,11 +97,11 @@ static uint64_t hash_file(const char *name)
 }
 
 /* The values of one matrix, as f32 and as FP8 with scales. */
-static void fp8_blocks(int64_t rows, int64_t cols, enum td_synth_dtype scale_dtype)
+static void fp8_blocks(int64_t rows, int64_t cols, enum td_dtype scale_dtype)
 {
     struct td_synth_tensor t = {
         .key = td_synth_key(3, "x"), .rows = rows, .cols = cols};
-    size_t n = (size_t)(rows * cols), size = (size_t)td_synth_dtype_size(scale_dtype);
+    size_t n = (size_t)(rows * cols), size = (size_t)td_synth_size(scale_dtype);
     size_t across = ((size_t)cols + 127) / 128, down = ((size_t)rows + 127) / 128;
     uint8_t *wide = td_calloc(n, 4), *codes = td_calloc(n, 1);
     uint8_t *scales = td_calloc(across * down, size);
@@ -110,9 +110,9 @@ static void fp8_blocks(int64_t rows, int64_t cols, enum td_synth_dtype scale_dty
     assert_non_null(wide);
     assert_non_null(codes);
     assert_non_null(scales);
-    t.dtype = TD_SYNTH_F32;
+    t.dtype = TD_DTYPE_F32;
     td_synth_values(&t, 0, rows, wide, scale_dtype, NULL);
-    t.dtype = TD_SYNTH_F8;
+    t.dtype = TD_DTYPE_F8_E4M3;
     td_synth_values(&t, 0, rows, codes, scale_dtype, scales);
     for (size_t i = 0; i < n; i++) {
         size_t block = i / (size_t)cols / 128 * across + i % (size_t)cols / 128;
@@ -138,9 +138,9 @@ static void fp8_blocks(int64_t rows, int64_t cols, enum td_synth_dtype scale_dty
 static void fp8_is_exact(void **state)
 {
     (void)state;
-    fp8_blocks(256, 128, TD_SYNTH_BF16);
-    fp8_blocks(130, 300, TD_SYNTH_F32);
-    fp8_blocks(1, 97, TD_SYNTH_BF16);
+    fp8_blocks(256, 128, TD_DTYPE_BF16);
+    fp8_blocks(130, 300, TD_DTYPE_F32);
+    fp8_blocks(1, 97, TD_DTYPE_BF16);
 }
 
 static void spread_is_as_asked(void **state)
@@ -152,7 +152,7 @@ static void spread_is_as_asked(void **state)
     double sum = 0, squares = 0;
     t.rows = ROWS;
     t.cols = COLS;
-    td_synth_values(&t, 0, ROWS, (uint8_t *)w, TD_SYNTH_F32, NULL);
+    td_synth_values(&t, 0, ROWS, (uint8_t *)w, TD_DTYPE_F32, NULL);
     for (size_t i = 0; i < TD_COUNT(w); i++) {
         sum += (double)w[i];
         squares += (double)w[i] * (double)w[i];
@@ -161,7 +161,7 @@ static void spread_is_as_asked(void **state)
     assert_true(fabs(sqrt(squares / (ROWS * COLS)) * sqrt(COLS) - 2) < 0.1);
     /* Rows made alone are the same rows. */
     float part[COLS];
-    td_synth_values(&t, 256, 1, (uint8_t *)part, TD_SYNTH_F32, NULL);
+    td_synth_values(&t, 256, 1, (uint8_t *)part, TD_DTYPE_F32, NULL);
     assert_memory_equal(part, w + 256 * COLS, sizeof(part));
 }
 

@@ -19,7 +19,7 @@ struct preset {
 };
 
 #define COMMON                                                                         \
-    .conv = 4, .interval = 4, .rotary = 0.25, .scale_dtype = TD_SYNTH_BF16,            \
+    .conv = 4, .interval = 4, .rotary = 0.25, .scale_dtype = TD_DTYPE_BF16,            \
     .mtp = true, .nested = true, .f32_state = true, .generation = true
 
 /* Without a vision part unless it is asked for. */
@@ -37,60 +37,60 @@ static const struct preset presets[] = {
      {OWN, .hidden = 128, .layers = 4, .heads = 4, .kv_heads = 2, .head_dim = 64,
       .key_heads = 2, .value_heads = 4, .key_dim = 64, .value_dim = 64, .experts = 8,
       .top_k = 2, .moe = 128, .shared = 128, .vocab = 512, .max_position = 4096,
-      .dtype = TD_SYNTH_F8}},
+      .dtype = TD_DTYPE_F8_E4M3}},
     {"tiny-dense",
      "4 layers, BF16, tied, under 1 MB",
      {OWN, .hidden = 128, .layers = 4, .heads = 4, .kv_heads = 2, .head_dim = 64,
       .key_heads = 2, .value_heads = 4, .key_dim = 64, .value_dim = 64,
       .intermediate = 256, .vocab = 512, .max_position = 4096, .tied = true,
-      .dtype = TD_SYNTH_BF16}},
+      .dtype = TD_DTYPE_BF16}},
     {"bench-moe",
      "12 layers as in 35b-a3b but 32 experts, FP8, 1.9 GB",
      {OWN, .hidden = 2048, .layers = 12, .heads = 16, .kv_heads = 2, .head_dim = 256,
       .key_heads = 16, .value_heads = 32, .key_dim = 128, .value_dim = 128,
       .experts = 32, .top_k = 8, .moe = 512, .shared = 512, .vocab = 8192,
-      .max_position = 262144, .shard_size = 1000000000, .dtype = TD_SYNTH_F8}},
+      .max_position = 262144, .shard_size = 1000000000, .dtype = TD_DTYPE_F8_E4M3}},
     {"bench-dense",
      "16 layers as in 4b, FP8, 2.0 GB",
      {OWN, .hidden = 2560, .layers = 16, .heads = 16, .kv_heads = 4, .head_dim = 256,
       .key_heads = 16, .value_heads = 32, .key_dim = 128, .value_dim = 128,
       .intermediate = 9216, .vocab = 8192, .max_position = 262144,
-      .shard_size = 1000000000, .dtype = TD_SYNTH_F8}},
+      .shard_size = 1000000000, .dtype = TD_DTYPE_F8_E4M3}},
     {"0.8b",
      "BF16, tied",
      {PUBLISHED, .hidden = 1024, .layers = 24, .heads = 8, .kv_heads = 2,
-      .value_heads = 16, .intermediate = 3584, .tied = true, .dtype = TD_SYNTH_BF16}},
+      .value_heads = 16, .intermediate = 3584, .tied = true, .dtype = TD_DTYPE_BF16}},
     {"2b",
      "BF16, tied",
      {PUBLISHED, .hidden = 2048, .layers = 24, .heads = 8, .kv_heads = 2,
-      .value_heads = 16, .intermediate = 6144, .tied = true, .dtype = TD_SYNTH_BF16}},
+      .value_heads = 16, .intermediate = 6144, .tied = true, .dtype = TD_DTYPE_BF16}},
     {"4b",
      "BF16, tied",
      {PUBLISHED, .hidden = 2560, .layers = 32, .heads = 16, .kv_heads = 4,
-      .value_heads = 32, .intermediate = 9216, .tied = true, .dtype = TD_SYNTH_BF16}},
+      .value_heads = 32, .intermediate = 9216, .tied = true, .dtype = TD_DTYPE_BF16}},
     {"9b",
      "BF16",
      {PUBLISHED, .hidden = 4096, .layers = 32, .heads = 16, .kv_heads = 4,
-      .value_heads = 32, .intermediate = 12288, .dtype = TD_SYNTH_BF16}},
+      .value_heads = 32, .intermediate = 12288, .dtype = TD_DTYPE_BF16}},
     {"27b",
      "FP8",
      {PUBLISHED, .hidden = 5120, .layers = 64, .heads = 24, .kv_heads = 4,
-      .value_heads = 48, .intermediate = 17408, .dtype = TD_SYNTH_F8}},
+      .value_heads = 48, .intermediate = 17408, .dtype = TD_DTYPE_F8_E4M3}},
     {"35b-a3b",
      "FP8, 256 experts",
      {PUBLISHED, .hidden = 2048, .layers = 40, .heads = 16, .kv_heads = 2,
       .value_heads = 32, .experts = 256, .top_k = 8, .moe = 512, .shared = 512,
-      .dtype = TD_SYNTH_F8}},
+      .dtype = TD_DTYPE_F8_E4M3}},
     {"122b-a10b",
      "FP8, 256 experts",
      {PUBLISHED, .hidden = 3072, .layers = 48, .heads = 32, .kv_heads = 2,
       .value_heads = 64, .experts = 256, .top_k = 8, .moe = 1024, .shared = 1024,
-      .dtype = TD_SYNTH_F8}},
+      .dtype = TD_DTYPE_F8_E4M3}},
     {"397b-a17b",
      "FP8, 512 experts",
      {PUBLISHED, .hidden = 4096, .layers = 60, .heads = 32, .kv_heads = 2,
       .value_heads = 64, .experts = 512, .top_k = 10, .moe = 1024, .shared = 1024,
-      .dtype = TD_SYNTH_F8}},
+      .dtype = TD_DTYPE_F8_E4M3}},
 };
 
 /* The options: first the whole numbers, in the order of `numbers` below. */
@@ -279,7 +279,7 @@ static enum td_status check_experts(const struct td_synth *m, struct td_error *e
     if (fused && !m->experts)
         return refuse(err, "fused experts are asked for a dense model",
                       "it has no experts");
-    if (fused && m->dtype == TD_SYNTH_F8 &&
+    if (fused && m->dtype == TD_DTYPE_F8_E4M3 &&
         (2 * m->moe % TD_SYNTH_BLOCK || m->hidden % TD_SYNTH_BLOCK))
         return refuse(err, "fused FP8 experts need whole blocks",
                       "--hidden and twice --moe must be multiples of 128");
@@ -329,13 +329,12 @@ static const struct preset *find_preset(const char *name)
     return NULL;
 }
 
-static enum td_synth_dtype dtype_of(const char *name)
+static enum td_dtype dtype_of(const char *name)
 {
-    static const char *const names[] = {"f32", "f16", "bf16", "fp8"};
-    enum td_synth_dtype d = TD_SYNTH_F32;
-    while (strcmp(names[d], name) != 0)
-        d++;
-    return d;
+    return strcmp(name, "f32") == 0    ? TD_DTYPE_F32
+           : strcmp(name, "f16") == 0  ? TD_DTYPE_F16
+           : strcmp(name, "bf16") == 0 ? TD_DTYPE_BF16
+                                       : TD_DTYPE_F8_E4M3;
 }
 
 static enum td_synth_form form_of(const char *name)
@@ -404,7 +403,7 @@ static enum td_status settle_types(const struct td_conf *c, struct td_synth *m,
 static enum td_status check_unused(const struct td_conf *c, const struct td_synth *m,
                                    struct td_error *err)
 {
-    if (td_conf_is_set(c, O_SCALE_DTYPE) && m->dtype != TD_SYNTH_F8)
+    if (td_conf_is_set(c, O_SCALE_DTYPE) && m->dtype != TD_DTYPE_F8_E4M3)
         return refuse(err, "--scale-dtype is given without --dtype fp8",
                       "only FP8 weights have scales");
     if (td_conf_is_set(c, O_MTP_FORM) && !m->mtp)

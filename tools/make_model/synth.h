@@ -18,6 +18,7 @@
 #define TD_TOOLS_SYNTH_H
 
 #include "base/arena.h"
+#include "base/dtype.h"
 #include "base/limits.h"
 #include "base/status.h"
 
@@ -30,8 +31,6 @@ enum {
     TD_SYNTH_MAX_DIMS = 5,
     TD_SYNTH_BLOCK = 128 /* rows and columns that share an FP8 scale */
 };
-
-enum td_synth_dtype { TD_SYNTH_F32, TD_SYNTH_F16, TD_SYNTH_BF16, TD_SYNTH_F8 };
 
 /* How the experts of a layer are stored: the usual way of the dtype, one tensor for each
  * matrix of each expert, or all experts in two tensors. */
@@ -48,7 +47,7 @@ struct td_synth {
     int64_t seed, threads;                /* 0 threads: as many as there are */
     int64_t shards, shard_size;           /* both 0: one file without an index */
     double rotary;                        /* share of head_dim that rotates */
-    enum td_synth_dtype dtype, scale_dtype;
+    enum td_dtype dtype, scale_dtype;
     enum td_synth_form form, mtp_form;
     bool tied, mtp, mtp_file, nested, f32_state, generation, headers_only;
     char types[TD_SYNTH_MAX_LAYERS + 1]; /* a letter for each layer: l or f */
@@ -60,7 +59,7 @@ struct td_synth {
 struct td_synth_tensor {
     const char *name; /* borrowed from the list's arena */
     uint64_t key;     /* of its random numbers */
-    enum td_synth_dtype dtype;
+    enum td_dtype dtype;
     int ndim;
     int64_t shape[TD_SYNTH_MAX_DIMS];
     int64_t rows, cols;
@@ -103,14 +102,14 @@ enum td_status td_synth_list_init(struct td_synth_list *list, const struct td_sy
                                   struct td_error *err);
 void td_synth_list_release(struct td_synth_list *list);
 
-int64_t td_synth_dtype_size(enum td_synth_dtype dtype);
-const char *td_synth_dtype_name(enum td_synth_dtype dtype);
+/* Bytes of one element. */
+int64_t td_synth_size(enum td_dtype dtype);
 
-/* Writes rows row0 .. row0 + rows of t, cols * td_synth_dtype_size() bytes each, to out
+/* Writes rows row0 .. row0 + rows of t, cols * td_synth_size() bytes each, to out
  * (little-endian). row0 must be a multiple of TD_SYNTH_BLOCK. For FP8 also writes the
  * scales of these rows' blocks, of type scale_dtype, to scales. */
 void td_synth_values(const struct td_synth_tensor *t, int64_t row0, int64_t rows,
-                     uint8_t *out, enum td_synth_dtype scale_dtype, uint8_t *scales);
+                     uint8_t *out, enum td_dtype scale_dtype, uint8_t *scales);
 
 /* The key of a tensor's random numbers. */
 uint64_t td_synth_key(int64_t seed, const char *name);

@@ -29,9 +29,9 @@ struct builder {
     struct td_synth_tensor nowhere; /* filled in vain after a failure */
 };
 
-static enum td_synth_dtype plain_dtype(const struct td_synth *m)
+static enum td_dtype plain_dtype(const struct td_synth *m)
 {
-    return m->dtype == TD_SYNTH_F8 ? TD_SYNTH_BF16 : m->dtype;
+    return m->dtype == TD_DTYPE_F8_E4M3 ? TD_DTYPE_BF16 : m->dtype;
 }
 
 /* Where names of the text model begin: the same weights lie under either prefix. */
@@ -41,8 +41,7 @@ static const char *text_root(const struct td_synth *m)
 }
 
 static struct td_synth_tensor *add(struct builder *b, const char *name,
-                                   enum td_synth_dtype dtype, int64_t rows,
-                                   int64_t cols)
+                                   enum td_dtype dtype, int64_t rows, int64_t cols)
 {
     struct td_synth_list *l = b->list;
     char full[2 * MAX_NAME];
@@ -87,11 +86,11 @@ static void block_matrix(struct builder *b, const char *name, int64_t rows,
                          int64_t cols, double gain)
 {
     struct td_synth_tensor *t = matrix(b, name, rows, cols, gain);
-    if (b->m->dtype != TD_SYNTH_F8 || b->status != TD_OK)
+    if (b->m->dtype != TD_DTYPE_F8_E4M3 || b->status != TD_OK)
         return;
     char scales[MAX_NAME];
     (void)snprintf(scales, sizeof(scales), "%s_scale_inv", name);
-    t->dtype = TD_SYNTH_F8;
+    t->dtype = TD_DTYPE_F8_E4M3;
     t->scale = b->list->count;
     t = add(b, scales, b->m->scale_dtype, (rows + TD_SYNTH_BLOCK - 1) / TD_SYNTH_BLOCK,
             (cols + TD_SYNTH_BLOCK - 1) / TD_SYNTH_BLOCK);
@@ -142,7 +141,7 @@ static void linear_attention(struct builder *b)
     const struct td_synth *m = b->m;
     int64_t value = m->value_heads * m->value_dim;
     int64_t conv = 2 * m->key_heads * m->key_dim + value;
-    enum td_synth_dtype state = m->f32_state ? TD_SYNTH_F32 : plain_dtype(m);
+    enum td_dtype state = m->f32_state ? TD_DTYPE_F32 : plain_dtype(m);
     block_matrix(b, "linear_attn.in_proj_qkv.weight", conv, m->hidden, 1.2);
     block_matrix(b, "linear_attn.in_proj_z.weight", value, m->hidden, 1.5);
     matrix(b, "linear_attn.in_proj_b.weight", m->value_heads, m->hidden, 1.5);
@@ -266,9 +265,9 @@ static void vision(struct builder *b)
     biased(b, "linear_fc2", b->m->hidden, 4 * h);
 }
 
-static bool is_fused(enum td_synth_form form, enum td_synth_dtype dtype)
+static bool is_fused(enum td_synth_form form, enum td_dtype dtype)
 {
-    return form == TD_SYNTH_USUAL ? dtype != TD_SYNTH_F8 : form == TD_SYNTH_FUSED;
+    return form == TD_SYNTH_USUAL ? dtype != TD_DTYPE_F8_E4M3 : form == TD_SYNTH_FUSED;
 }
 
 static void all_tensors(struct builder *b)
@@ -306,7 +305,7 @@ enum td_status td_synth_list_init(struct td_synth_list *list, const struct td_sy
         return td_error_set(err, b.status, "no memory for the list of tensors");
     for (int64_t i = 0; i < list->count; i++) {
         struct td_synth_tensor *t = &list->items[i];
-        t->bytes = t->rows * t->cols * td_synth_dtype_size(t->dtype);
+        t->bytes = t->rows * t->cols * td_synth_size(t->dtype);
     }
     return TD_OK;
 }

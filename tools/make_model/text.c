@@ -248,8 +248,8 @@ static enum td_status write_tokenizer(const struct td_synth *m, struct special_i
 
 static const char *dtype_word(const struct td_synth *m)
 {
-    return m->dtype == TD_SYNTH_F32   ? "float32"
-           : m->dtype == TD_SYNTH_F16 ? "float16"
+    return m->dtype == TD_DTYPE_F32   ? "float32"
+           : m->dtype == TD_DTYPE_F16 ? "float16"
                                       : "bfloat16";
 }
 
@@ -415,7 +415,7 @@ static enum td_status write_config(const struct td_synth *m,
         set(&k, c, "text_config", text);
     }
     set_text_config(&k, m, ids, text);
-    if (m->dtype == TD_SYNTH_F8)
+    if (m->dtype == TD_DTYPE_F8_E4M3)
         set(&k, c, "quantization_config", quantization(&k, m));
     enum td_status s = k.failed
                            ? td_error_set(err, TD_E_NOMEM, "no memory for config.json")

@@ -22,16 +22,9 @@
 
 enum { LEVELS = 511, ZERO = 255 };
 
-int64_t td_synth_dtype_size(enum td_synth_dtype dtype)
+int64_t td_synth_size(enum td_dtype dtype)
 {
-    static const int64_t sizes[] = {4, 2, 2, 1};
-    return sizes[dtype];
-}
-
-const char *td_synth_dtype_name(enum td_synth_dtype dtype)
-{
-    static const char *const names[] = {"F32", "F16", "BF16", "F8_E4M3"};
-    return names[dtype];
+    return td_dtype_bits(dtype) / 8;
 }
 
 static inline uint64_t mix(uint64_t z)
@@ -61,22 +54,16 @@ static void put_le(uint8_t *out, uint32_t v, int64_t size)
 }
 
 /* One number as it is stored. */
-static void put_number(uint8_t *out, float f, enum td_synth_dtype dtype)
+static void put_number(uint8_t *out, float f, enum td_dtype dtype)
 {
-    switch (dtype) {
-    case TD_SYNTH_F32:
+    if (dtype == TD_DTYPE_F32)
         put_le(out, td_bits_from_f32(f), 4);
-        break;
-    case TD_SYNTH_F16:
+    else if (dtype == TD_DTYPE_F16)
         put_le(out, td_f16_from_f32(f), 2);
-        break;
-    case TD_SYNTH_BF16:
+    else if (dtype == TD_DTYPE_BF16)
         put_le(out, td_bf16_from_f32(f), 2);
-        break;
-    case TD_SYNTH_F8:
+    else
         *out = td_e4m3_from_f32(f);
-        break;
-    }
 }
 
 /* A tile's numbers before scaling, each -255..255; its widest row stays in the cache. */
@@ -144,16 +131,16 @@ static void look_up(const struct tile *tile, const uint8_t *table, int64_t size,
 }
 
 static void write_tile(const struct td_synth_tensor *t, int64_t row, int64_t col,
-                       struct tile *tile, uint8_t *out, enum td_synth_dtype scale_dtype,
+                       struct tile *tile, uint8_t *out, enum td_dtype scale_dtype,
                        uint8_t *scale)
 {
-    int64_t size = td_synth_dtype_size(t->dtype);
+    int64_t size = td_synth_size(t->dtype);
     uint8_t table[4 * LEVELS];
     float step = tile_step(t, row, col), divisor = 1.0f;
     draw_tile(t, row, col, tile);
-    if (t->dtype == TD_SYNTH_F8) {
+    if (t->dtype == TD_DTYPE_F8_E4M3) {
         divisor = level_value(tile->largest, step) / TD_E4M3_MAX;
-        if (scale_dtype == TD_SYNTH_BF16)
+        if (scale_dtype == TD_DTYPE_BF16)
             divisor = td_bf16_round(divisor);
         if (!(divisor > 0)) /* a block of zeros */
             divisor = 1.0f;
@@ -167,7 +154,7 @@ static void write_tile(const struct td_synth_tensor *t, int64_t row, int64_t col
 static void write_uniform(const struct td_synth_tensor *t, int64_t row0, int64_t rows,
                           uint8_t *out)
 {
-    int64_t size = td_synth_dtype_size(t->dtype);
+    int64_t size = td_synth_size(t->dtype);
     for (int64_t i = 0; i < rows * t->cols; i++) {
         uint64_t z = word(t->key, (uint64_t)(row0 * t->cols + i));
         float u = (float)(z >> 40) / 16777216.0f;
@@ -176,22 +163,22 @@ static void write_uniform(const struct td_synth_tensor *t, int64_t row0, int64_t
 }
 
 void td_synth_values(const struct td_synth_tensor *t, int64_t row0, int64_t rows,
-                     uint8_t *out, enum td_synth_dtype scale_dtype, uint8_t *scales)
+                     uint8_t *out, enum td_dtype scale_dtype, uint8_t *scales)
 {
     if (t->uniform) {
         write_uniform(t, row0, rows, out);
         return;
     }
     struct tile tile;
-    int64_t size = td_synth_dtype_size(t->dtype);
-    int64_t scale_size = td_synth_dtype_size(scale_dtype);
+    int64_t size = td_synth_size(t->dtype);
+    int64_t scale_size = td_synth_size(scale_dtype);
     for (int64_t r = 0; r < rows; r += TD_SYNTH_BLOCK) {
         tile.rows = TD_MIN(rows - r, TD_SYNTH_BLOCK);
         for (int64_t c = 0; c < t->cols; c += TD_SYNTH_BLOCK) {
             tile.cols = TD_MIN(t->cols - c, TD_SYNTH_BLOCK);
             write_tile(t, row0 + r, c, &tile, out + (r * t->cols + c) * size,
                        scale_dtype, scales);
-            if (t->dtype == TD_SYNTH_F8)
+            if (t->dtype == TD_DTYPE_F8_E4M3)
                 scales += scale_size;
         }
     }

@@ -117,7 +117,7 @@ static int by_place(const void *a, const void *b)
     if (x->file != y->file)
         return x->file - y->file;
     if (x->dtype != y->dtype) { /* F16 and BF16 have the same size */
-        int64_t d = td_synth_dtype_size(y->dtype) - td_synth_dtype_size(x->dtype);
+        int64_t d = td_synth_size(y->dtype) - td_synth_size(x->dtype);
         if (d)
             return (int)d;
     }
@@ -127,7 +127,7 @@ static int by_place(const void *a, const void *b)
 static void add_header_entry(struct td_buf *b, const struct td_synth_tensor *t)
 {
     td_buf_addf(b, ",\"%s\":{\"dtype\":\"%s\",\"shape\":[", t->name,
-                td_synth_dtype_name(t->dtype));
+                td_dtype_name(t->dtype));
     for (int i = 0; i < t->ndim; i++)
         td_buf_addf(b, "%s%lld", i ? "," : "", (long long)t->shape[i]);
     td_buf_addf(b, "],\"data_offsets\":[%lld,%lld]}", (long long)t->offset,
@@ -198,14 +198,14 @@ enum td_status td_synth_write_file(const struct td_synth *m, const char *name,
 /* Rows of a tensor that make a piece: about PIECE bytes, whole blocks. */
 static int64_t piece_rows(const struct td_synth_tensor *t)
 {
-    int64_t width = t->cols * td_synth_dtype_size(t->dtype);
+    int64_t width = t->cols * td_synth_size(t->dtype);
     int64_t blocks = PIECE / (width * TD_SYNTH_BLOCK);
     return TD_MAX(blocks, 1) * TD_SYNTH_BLOCK;
 }
 
 static enum td_status add_pieces(struct writer *w, const struct td_synth_tensor *t)
 {
-    int64_t step = piece_rows(t), width = t->cols * td_synth_dtype_size(t->dtype);
+    int64_t step = piece_rows(t), width = t->cols * td_synth_size(t->dtype);
     int64_t blocks = (t->cols + TD_SYNTH_BLOCK - 1) / TD_SYNTH_BLOCK;
     for (int64_t row = 0; row < t->rows; row += step) {
         if (w->count == w->cap) {
@@ -228,14 +228,14 @@ static bool write_piece(const struct writer *w, const struct piece *p, int fd,
                         uint8_t *out, uint8_t *scales)
 {
     const struct td_synth_tensor *t = p->t;
-    int64_t width = t->cols * td_synth_dtype_size(t->dtype);
+    int64_t width = t->cols * td_synth_size(t->dtype);
     td_synth_values(t, p->row, p->rows, out, w->m->scale_dtype, scales);
     if (!write_all(fd, out, (size_t)(p->rows * width), t->offset + p->row * width))
         return false;
     if (t->scale < 0)
         return true;
     const struct td_synth_tensor *s = &w->list->items[t->scale];
-    int64_t scale_width = s->cols * td_synth_dtype_size(s->dtype);
+    int64_t scale_width = s->cols * td_synth_size(s->dtype);
     int64_t first = p->row / TD_SYNTH_BLOCK;
     int64_t count = (p->rows + TD_SYNTH_BLOCK - 1) / TD_SYNTH_BLOCK;
     return write_all(fd, scales, (size_t)(count * scale_width),
