@@ -14,8 +14,9 @@ tests/golden, which another program computed, and fails where they differ by mor
 two float32 computations do.
 
 FP8 weights are multiplied by their scales into float32; activations are not quantized.
-transformers has no draft (MTP) layer: it is put together here from its decoder layer,
-norm and rotary classes.
+The draft (MTP) layer is put together here from transformers' decoder layer, norm and
+rotary classes. transformers' own MtpModel does the same (`golden` compares), but it takes
+the class of its norms from the last layer, which is the wrong one where that is linear.
 
 tools/reference_venv.sh DIR makes a virtual environment with the packages it needs.
 """
@@ -32,11 +33,12 @@ import tempfile
 import torch
 import transformers
 from safetensors import safe_open
+from transformers.modeling_layers import MtpModel
 from transformers.models.qwen3_5 import modeling_qwen3_5 as dense
 from transformers.models.qwen3_5_moe import modeling_qwen3_5_moe as moe
 
 BLOCK = 128
-TOLERANCE = {"logits": 3e-4, "states": 1e-3, "draft": 3e-4}
+TOLERANCE = {"logits": 3e-4, "states": 1e-3, "draft": 3e-4, "MtpModel": 3e-4}
 
 
 # ---------------------------------------------------------------------------- weights
@@ -327,6 +329,29 @@ def check_prompt(ref, p, t, worst):
     return sum(a != b for a, b in zip(made, p["greedy_ids"]))
 
 
+def check_draft_layer(ref, ids, worst):
+    """Compares the draft layer made here with transformers' general one, which counts
+    positions from 1; only differences of positions matter."""
+    names = {
+        "fc.weight": "eh_proj.weight",
+        "pre_fc_norm_embedding.weight": "enorm.weight",
+        "pre_fc_norm_hidden.weight": "hnorm.weight",
+        "norm.weight": "post_norm.weight",
+    }
+    ref.config.num_mtp_layers = 1
+    ref.config.mtp_layer_types = ["full_attention"]
+    other = MtpModel(ref.model, 1).eval()
+    weights = ref.draft.state_dict().items()
+    other.layers[0].load_state_dict(
+        {names.get(k, k.replace("layers.0.", "mtp_block.")): v for k, v in weights}
+    )
+    hidden, positions = ref.forward(ids)[0], torch.arange(1, len(ids))[None]
+    y = other.forward_layer(
+        0, hidden[None, :-1], positions, None, input_ids=torch.tensor([ids[1:]])
+    )
+    worst.add("MtpModel", ref.model.lm_head(y)[0], ref.draft_logits(ids))
+
+
 def golden(model, folder):
     ref, worst, wrong = Reference(model), Worst(), 0
     with open(os.path.join(folder, "golden.json")) as f:
@@ -336,6 +361,7 @@ def golden(model, folder):
     with torch.no_grad():
         for p in prompts:
             wrong += check_prompt(ref, p, tensors, worst)
+        check_draft_layer(ref, prompts[0]["prompt_ids"] + prompts[0]["greedy_ids"], worst)
     print(f"greedy ids that differ: {wrong}")
     for kind, value in worst.seen.items():
         print(f"largest difference of {kind}: {value:.2e} (allowed {TOLERANCE[kind]:.0e})")
