@@ -57,7 +57,7 @@ UNIT     := $(sort $(filter $(B)/tests/$(T),$(UNIT)))
 E2E      := $(sort $(wildcard tests/e2e/*.sh))
 FUZZ     := $(patsubst tests/fuzz/%.c,$(B)/%,$(sort $(wildcard tests/fuzz/fuzz_*.c)))
 TIDY     ?= clang-tidy
-TSAN     := $(filter $(foreach r,base load comm sched,$(B)/tests/$(r)_%),$(UNIT))
+TSAN     := $(filter $(foreach r,base load comm sched text,$(B)/tests/$(r)_%),$(UNIT))
 
 all: $(B)/tandem $(TOOLS)  ## build the program and the tools
 
