@@ -16,13 +16,13 @@
 #include <pcre2.h>
 
 enum {
-    STEPS = 10000000,     /* of one match, and */
+    STEPS = 1000000,      /* of one match, and */
     STEPS_PER_BYTE = 16,  /* as many for each byte of the text */
     HEAP_KIB = 64 * 1024, /* of the interpreter, where there is no machine code */
-    CALLS_PER_LOOK = 16   /* matches between two looks at the clock */
+    CALLS_PER_LOOK = 16,  /* matches between two looks at the clock */
+    NS_PER_BYTE = 1000,   /* the time for a text, and */
+    MS_AT_LEAST = 5000    /* that much more */
 };
-
-static const int64_t time_limit_ns = 20 * (int64_t)1000000000;
 
 static void *take(size_t n, void *ctx)
 {
@@ -106,7 +106,8 @@ enum td_status td_pretok_add(struct td_pretok *p, const char *pattern, size_t n,
 enum td_status td_pretok_work_init(const struct td_pretok *p, size_t n,
                                    struct td_pretok_work *w)
 {
-    *w = (struct td_pretok_work){.deadline_ns = td_clock_ns() + time_limit_ns};
+    int64_t ns = MS_AT_LEAST * (int64_t)1000000 + (int64_t)n * NS_PER_BYTE;
+    *w = (struct td_pretok_work){.deadline_ns = td_clock_ns() + ns};
     if (p->n == 0)
         return TD_OK;
     w->match = pcre2_match_context_create(p->memory);
