@@ -45,6 +45,16 @@
 #define TD_MAX_ADDED_TOKENS  65536
 #define TD_MAX_ADDED_TOKEN   256 /* bytes of one added token */
 
+/* Chat templates. */
+#define TD_MAX_TEMPLATE_TREE    (128 * TD_MIB) /* memory of a parsed template */
+#define TD_MAX_TEMPLATE_NESTING 100            /* blocks and brackets in the source */
+#define TD_MAX_TEMPLATE_DEPTH   1000           /* evaluations inside each other */
+#define TD_MAX_TEMPLATE_STEPS   20000000LL /* work of one render: nodes, items, .. */
+#define TD_MAX_TEMPLATE_MEMORY  (256 * TD_MIB) /* values of one render */
+#define TD_MAX_TEMPLATE_OUTPUT  (64 * TD_MIB)  /* text of one render */
+#define TD_MAX_TEMPLATE_RANGE   100000         /* numbers of a range(), as in jinja2 */
+#define TD_MAX_TEMPLATE_WIDTH   100000         /* padding and digits in formats */
+
 /* Loading. */
 #define TD_MAX_LOAD_THREADS 32
 #define TD_MAX_STAGING      (192 * TD_MIB)
