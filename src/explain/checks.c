@@ -12,8 +12,7 @@
 
 enum {
     DROP = -1000,
-    SILENT = 40,     /* nothing failed and nothing more came: it hangs here */
-    STORE_APART = 16 /* the store's address is in no network that anything else uses */
+    SILENT = 40 /* nothing failed and nothing more came: it hangs here */
 };
 
 static const char *const address_facts[] = {"ray_node", "ray_head", "ray_peer",
@@ -63,25 +62,28 @@ int td_check_store_bridge(const struct td_explain *x, const struct td_hit *hit)
     return others_share_16(x, ip) || (ip >> 16 & 0xff) == 31 ? -40 : 0;
 }
 
-int td_check_store_route(const struct td_explain *x, const struct td_hit *hit)
+int td_check_store_plain(const struct td_explain *x, const struct td_hit *hit)
+{
+    const struct td_hit bare = {.caps = {hit->caps[1]}};
+    return td_check_store_bridge(x, &bare) == 0 ? -30 : 0;
+}
+
+int td_check_store_apart(const struct td_explain *x, const struct td_hit *hit)
 {
     uint32_t ip = td_ip_parse(hit->caps[1]);
     bool any = false;
-    if (ip == 0)
-        return 0;
-    if (is_bridge(ip) &&
-        td_check_store_bridge(x, &(struct td_hit){.caps = {hit->caps[1]}}) == 0)
-        return -30;
+    if (ip == 0 || td_check_store_plain(x, hit) != 0)
+        return DROP;
     for (size_t n = 0; n < sizeof(address_facts) / sizeof(address_facts[0]); n++) {
         const struct td_fact *f;
         for (size_t i = 0; (f = td_fact_at(x, address_facts[n], i)) != NULL; i++) {
             uint32_t other = td_ip_parse(f->value);
             any = any || other != 0;
             if (net24(other) == net24(ip))
-                return 0;
+                return DROP;
         }
     }
-    return any ? STORE_APART : 0;
+    return any ? 0 : DROP;
 }
 
 int td_check_same_subnet(const struct td_explain *x, const struct td_hit *hit)
@@ -124,7 +126,9 @@ static struct free_figures figures(const struct td_explain *x, const struct td_h
 
 static bool is_close(const struct free_figures *f)
 {
-    return !f->known || f->desired - f->free < 0.08 * f->total;
+    /* a few GiB are always taken on a discrete GPU; a machine with one pool has a floor */
+    double used = f->total - f->free, gap = f->desired - f->free;
+    return !f->known || (f->unified ? gap < 0.08 * f->total : used < 4.0);
 }
 
 int td_check_free_close(const struct td_explain *x, const struct td_hit *hit)
@@ -150,7 +154,7 @@ int td_check_free_held(const struct td_explain *x, const struct td_hit *hit)
         return -8;
     if (is_close(&f))
         return DROP;
-    return f.unified ? -3 : 8;
+    return f.unified ? -3 : 12;
 }
 
 int td_check_restarts(const struct td_explain *x, const struct td_hit *hit)

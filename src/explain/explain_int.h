@@ -56,6 +56,7 @@ struct td_hit {
     uint32_t source, stream, order; /* order: of reading, over all sources */
     uint64_t line;
     double time; /* -1: not told */
+    int weight;  /* after judging; 0: speaks for nothing */
     enum td_step step;
     const char *text;
     const char *caps[TD_MAX_CAPTURES]; /* "" when unset */

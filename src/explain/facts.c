@@ -90,8 +90,9 @@ static bool atom_holds(const struct td_explain *x, const char *p, size_t n,
         return false;
     memcpy(name, p, n);
     name[n] = 0;
-    bool yes = *name == '@' ? step_reached(hit, name + 1)
-                            : td_fact_get(x, name) || td_rule_was_seen(x, name);
+    bool yes = *name == '@'   ? step_reached(hit, name + 1)
+               : *name == '=' ? hit && strcmp(td_rule_at(hit->rule)->id, name + 1) == 0
+                              : td_fact_get(x, name) || td_rule_was_seen(x, name);
     return yes != no;
 }
 

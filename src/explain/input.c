@@ -190,7 +190,16 @@ enum td_status td_explain_add_path(struct td_explain *x, const char *path,
 {
     if (strcmp(path, "-") == 0)
         return read_source(x, "stdin", STDIN_FILENO, NULL, 0, false, err);
-    if (td_file_is_dir(path))
-        return add_dir(x, path, 0, err);
+    if (td_file_is_dir(path)) {
+        char dir[TD_MAX_PATH]; /* without the slash that shells add */
+        size_t n = strlen(path);
+        while (n > 1 && path[n - 1] == '/')
+            n--;
+        if (n >= sizeof(dir))
+            return td_error_set(err, TD_E_LIMIT, "the path %s is too long", path);
+        memcpy(dir, path, n);
+        dir[n] = 0;
+        return add_dir(x, dir, 0, err);
+    }
     return add_file(x, path, false, err);
 }

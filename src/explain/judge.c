@@ -107,12 +107,13 @@ static struct tally *tally_of(struct tallies *t, const char *slug)
 }
 
 /* either: whether rules of lines that good starts print as well take part. */
-static void count_hits(const struct td_explain *x, struct tallies *t, bool either)
+static void count_hits(struct td_explain *x, struct tallies *t, bool either)
 {
     for (size_t i = 0; i < x->nhits; i++) {
-        const struct td_hit *h = &x->hits[i];
+        struct td_hit *h = &x->hits[i];
         bool skip = td_rule_at(h->rule)->role == TD_ROLE_EITHER && !either;
         int w = skip ? DROP : weight_of(x, h);
+        h->weight = w == DROP ? 0 : w;
         struct tally *k = w == DROP ? NULL : tally_of(t, td_rule_at(h->rule)->kind);
         if (!k)
             continue;

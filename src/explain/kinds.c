@@ -18,7 +18,7 @@ const struct td_remedy td_remedies[] = {
  "leave room for graph capture: --gpu-memory-utilization 0.80; on unified memory also RAY_memory_monitor_refresh_ms=0 for `ray start`, since page cache and GPU memory are counted as the host's"},
 {"ray-memory-monitor-kill", "@load !@cache",
  "give the node more memory or load less at once: fewer workers per node, no copy of the weights in /dev/shm; RAY_memory_usage_threshold=0.98 buys a little"},
-{"tcpstore-unreachable", "ray_head",
+{"tcpstore-unreachable", "=net/store-apart",
  "rank 0 advertised an address that this host has no route to, while Ray talks over ${ray_head}: set VLLM_HOST_IP on each host to its address in that network, and GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME to its interface, before Ray is started"},
 {"ray-node-ip-mismatch", "ray_node",
  "Ray knows ${ray_node}: set VLLM_HOST_IP on this host to the address that `ray status` shows for it (or start Ray with --node-ip-address), before Ray is started. The hint about tensor parallel size is false here"},

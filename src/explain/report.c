@@ -15,6 +15,7 @@ enum {
     INDENT = 10,
     PARTS_MAX = 12, /* lines of one section */
     PART_BYTES = 4096,
+    HINT = 30, /* weight below which a line is a mere hint */
     QUOTE = 90 /* columns of a quoted line on narrow output */
 };
 
@@ -96,12 +97,31 @@ const char *td_report_host(const struct td_explain *x, const struct td_candidate
     if (c->failure)
         return c->failure->host;
     const struct td_hit *h = &x->hits[c->hit];
+    int at = td_rule_at(h->rule)->host;
+    if (at > 0 && *h->caps[at - 1])
+        return h->caps[at - 1];
     return *h->host ? h->host : x->sources[h->source].host;
 }
 
 int td_report_rank(const struct td_explain *x, const struct td_candidate *c)
 {
-    return c->failure ? c->failure->rank : x->hits[c->hit].rank;
+    if (c->failure)
+        return c->failure->rank;
+    const struct td_hit *h = &x->hits[c->hit];
+    const char *host = td_report_host(x, c);
+    int found = -1;
+    if (h->rank >= 0 && strcmp(host, h->host) == 0)
+        return h->rank;
+    /* the only rank that any process of that host told */
+    for (size_t i = 0; i < x->nstreams; i++) {
+        const struct td_stream *s = &x->streams[i];
+        if (s->rank < 0 || !*s->host || strcmp(s->host, host) != 0)
+            continue;
+        if (found >= 0 && found != s->rank)
+            return h->rank;
+        found = s->rank;
+    }
+    return found >= 0 ? found : h->rank;
 }
 
 static void who_waits(const struct td_explain *x, struct td_buf *out)
@@ -139,17 +159,17 @@ static bool tells(const struct td_explain *x, const struct td_hit *h,
     const struct td_rule *r = td_rule_at(h->rule);
     const struct td_verdict *v = &x->verdict;
     const struct td_candidate *best = v->count ? &v->candidates[0] : NULL;
+    const struct td_hit *first = best ? td_report_hit(x, best) : NULL;
     bool same = best && r->kind && strcmp(r->kind, best->slug) == 0;
-    if (r->role == TD_ROLE_FACT || r->role == TD_ROLE_PHASE)
+    if (first && first->source == h->source && first->line == h->line)
         return false;
     if (which == TD_OTHER_NOISE)
         return r->role == TD_ROLE_NOISE ||
-               (r->role == TD_ROLE_EITHER && r->weight < 30 && !same);
+               (r->role == TD_ROLE_EITHER && r->kind && r->weight < HINT && !same);
     if (which == TD_OTHER_EVIDENCE)
-        return same && td_needs_hold(x, r->needs, h) &&
-               (best->failure || h != &x->hits[best->hit]);
-    return r->role == TD_ROLE_EFFECT || (r->role == TD_ROLE_CAUSE && r->weight >= 30 &&
-                                         !same && td_needs_hold(x, r->needs, h));
+        return same && h->weight > 0;
+    return r->role == TD_ROLE_EFFECT ||
+           (r->role == TD_ROLE_CAUSE && h->weight >= HINT && !same);
 }
 
 size_t td_report_others(const struct td_explain *x, enum td_other which, uint32_t *out,
@@ -437,7 +457,8 @@ enum td_status td_explain_text(const struct td_explain *x,
         td_report_fix(x, c, &b);
     put_section(&p, "fix", 32, &b);
     td_buf_clear(&b);
-    td_report_missing(x, c, &b);
+    if (v->failed || c || !v->ready)
+        td_report_missing(x, c, &b);
     put_section(&p, v->grade == TD_GRADE_NONE ? "needed" : "to be sure", 0, &b);
     if (v->failed)
         put_noise(x, &p);

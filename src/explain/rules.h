@@ -59,9 +59,10 @@ struct td_rule {
     const char *re; /* pattern, caseless; NULL: the literal is enough. With \n in it, it
                        * runs over the line and the nine that follow */
     const char *needs; /* "a !b c|d": ids or fact names that must (not) have been seen;
-                        * @step: the process had reached that step */
+                        * @step: the process had reached that step; =id: the rule that decided */
     const char *says;  /* sentence with $1..$6 and ${fact}; NULL: the kind's title */
     td_rule_check check;
+    int host; /* the capture that names the host it happened on, 0: the line's own */
 };
 
 struct td_rule_set {

@@ -7,37 +7,50 @@
 
 #include "explain/rules.h"
 
+#define TD_RULE(i, r, k, w, l, p, n, s)                                                \
+    .id = (i), .role = (r), .kind = (k), .weight = (w), .lit = (l), .re = (p),         \
+    .needs = (n), .says = (s)
+
 #define CAUSE(id, kind, weight, lit, re, needs, says)                                  \
     {                                                                                  \
-        id, TD_ROLE_CAUSE, kind, weight, lit, re, needs, says, 0                       \
+        TD_RULE(id, TD_ROLE_CAUSE, kind, weight, lit, re, needs, says)                 \
     }
-#define CAUSE_IF(id, kind, weight, lit, re, needs, says, check)                        \
+#define CAUSE_IF(id, kind, weight, lit, re, needs, says, f)                            \
     {                                                                                  \
-        id, TD_ROLE_CAUSE, kind, weight, lit, re, needs, says, check                   \
+        TD_RULE(id, TD_ROLE_CAUSE, kind, weight, lit, re, needs, says), .check = (f)   \
+    }
+#define CAUSE_AT(id, kind, weight, at, lit, re, needs, says)                           \
+    {                                                                                  \
+        TD_RULE(id, TD_ROLE_CAUSE, kind, weight, lit, re, needs, says), .host = (at)   \
     }
 #define EITHER(id, kind, weight, lit, re, needs, says)                                 \
     {                                                                                  \
-        id, TD_ROLE_EITHER, kind, weight, lit, re, needs, says, 0                      \
+        TD_RULE(id, TD_ROLE_EITHER, kind, weight, lit, re, needs, says)                \
     }
-#define EITHER_IF(id, kind, weight, lit, re, needs, says, check)                       \
+#define EITHER_IF(id, kind, weight, lit, re, needs, says, f)                           \
     {                                                                                  \
-        id, TD_ROLE_EITHER, kind, weight, lit, re, needs, says, check                  \
+        TD_RULE(id, TD_ROLE_EITHER, kind, weight, lit, re, needs, says), .check = (f)  \
     }
 #define EFFECT(id, lit, re, says)                                                      \
     {                                                                                  \
-        id, TD_ROLE_EFFECT, 0, 0, lit, re, 0, says, 0                                  \
+        TD_RULE(id, TD_ROLE_EFFECT, 0, 0, lit, re, 0, says)                            \
     }
 #define NOISE(id, lit, re, says)                                                       \
     {                                                                                  \
-        id, TD_ROLE_NOISE, 0, 0, lit, re, 0, says, 0                                   \
+        TD_RULE(id, TD_ROLE_NOISE, 0, 0, lit, re, 0, says)                             \
     }
 #define FACT(id, lit, re, names)                                                       \
     {                                                                                  \
-        id, TD_ROLE_FACT, 0, 0, lit, re, 0, names, 0                                   \
+        TD_RULE(id, TD_ROLE_FACT, 0, 0, lit, re, 0, names)                             \
     }
 #define PHASE(id, step, lit, re)                                                       \
     {                                                                                  \
-        id, TD_ROLE_PHASE, 0, step, lit, re, 0, 0, 0                                   \
+        TD_RULE(id, TD_ROLE_PHASE, 0, step, lit, re, 0, 0)                             \
+    }
+/* A step whose first capture is the process's rank. */
+#define RANK(id, step, lit, re)                                                        \
+    {                                                                                  \
+        TD_RULE(id, TD_ROLE_PHASE, 0, step, lit, re, 0, "rank")                        \
     }
 
 extern const struct td_rule td_rules_common[], td_rules_nccl[], td_rules_ray[],
@@ -51,7 +64,8 @@ extern const size_t td_rules_common_count, td_rules_nccl_count, td_rules_ray_cou
 /* Second facts that need arithmetic (checks.c). */
 int td_check_node_ip(const struct td_explain *x, const struct td_hit *hit);
 int td_check_store_bridge(const struct td_explain *x, const struct td_hit *hit);
-int td_check_store_route(const struct td_explain *x, const struct td_hit *hit);
+int td_check_store_apart(const struct td_explain *x, const struct td_hit *hit);
+int td_check_store_plain(const struct td_explain *x, const struct td_hit *hit);
 int td_check_same_subnet(const struct td_explain *x, const struct td_hit *hit);
 int td_check_free_close(const struct td_explain *x, const struct td_hit *hit);
 int td_check_free_unified(const struct td_explain *x, const struct td_hit *hit);

@@ -58,8 +58,10 @@ EITHER("host/env-overwrite-any", "env-overwritten-by-driver", 45, "overwriting e
 
 /* --- killed from outside --- */
 CAUSE("host/probe", "external-killer", 86, "probe failed|failed startup probe|failed liveness probe|probe errored", "((Startup|Liveness|Readiness) probe (failed|errored)|failed (startup|liveness) probe)", 0, "a probe of the orchestrator ended the container while it was still starting"),
-CAUSE("host/keyboard", "external-killer", 76, "keyboardinterrupt: terminated|received sigterm|caught sigterm|signal 15 received|received signal 15|sigterm received", "(KeyboardInterrupt: terminated|(received|caught) (sigterm|signal 15)|SIGTERM received|signal 15 received)", 0,
+CAUSE("host/keyboard", "external-killer", 76, "keyboardinterrupt: terminated", 0, 0,
       "the process was told to stop from outside (SIGTERM)"),
+CAUSE("host/sigterm", "external-killer", 62, "received sigterm|caught sigterm|signal 15 received|received signal 15|sigterm received", 0, "!step/ready",
+      "the process was told to stop from outside (SIGTERM) while it was still starting"),
 CAUSE("host/reason-error", "external-killer", 70, "reason: error", "reason: Error\\b", "memory/exit-code-137", "the container was killed from outside (137), and not for its memory limit"),
 FACT("memory/exit-code-137", "exitcode: 137|exit code: 137|exitcode\": 137", "(137)", "exit_137"),
 CAUSE("host/deadline", "external-killer", 80, "deadlineexceeded|due to time limit|job exceeded|stopping container", "(DeadlineExceeded|DUE TO TIME LIMIT|job exceeded|Killing.{0,20}Stopping container)", 0, "the job's time limit or its orchestrator ended it"),

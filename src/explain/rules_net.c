@@ -10,9 +10,12 @@
 const struct td_rule td_rules_net[] = {
 
 /* --- c10d store --- */
+CAUSE_IF("net/store-apart", "tcpstore-unreachable", 86, "while trying to connect to|client socket has timed out",
+      "timed out after (\\d+) ?ms while trying to connect to \\(?\\[?([\\w.:-]+?)\\]?, ?(\\d+)\\)?", 0,
+      "this host cannot reach rank 0's store at $2, port $3: that address is in none of the networks that the cluster uses otherwise[ (Ray talks over ${ray_head})]", td_check_store_apart),
 CAUSE_IF("net/store-timeout", "tcpstore-unreachable", 70, "while trying to connect to|client socket has timed out",
       "timed out after (\\d+) ?ms while trying to connect to \\(?\\[?([\\w.:-]+?)\\]?, ?(\\d+)\\)?", 0,
-      "this host cannot reach rank 0's store at $2, port $3[ (Ray talks over ${ray_head})]", td_check_store_route),
+      "this host cannot reach rank 0's store at $2, port $3", td_check_store_plain),
 CAUSE("net/store-timeout-cut", "tcpstore-unreachable", 64, "client socket has timed out|distnetworkerror: the client socket", "client socket has timed out", 0,
       "this host cannot reach rank 0's store"),
 CAUSE_IF("net/store-bridge", "docker-bridge-address-advertised", 84, "while trying to connect to|failed to connect to",
@@ -98,7 +101,7 @@ CAUSE("net/interface-other", "ifname-not-found", 80, "interface",
       "the interface $1$2 does not exist on this host"),
 EITHER_IF("net/same-subnet", "two-interfaces-same-subnet", 44, "net/socket : using|net/ib : using",
       "NET/(?:Socket|IB) : Using (.{10,300})", 0, "two interfaces of this host are in the same network, so the two hosts can pick different ones", td_check_same_subnet),
-EITHER("net/docker0", "wrong-interface-docker0", 40, "docker0:|virbr0:|br-",
+EITHER("net/docker0", "wrong-interface-docker0", 40, "docker0:|virbr0:|using [0]br-",
       "NET/Socket : Using (?:.{0,80}\\[0\\])?(docker0|virbr0|br-\\w+):([\\d.]+)", 0,
       "the transport uses the bridge $1 ($2), which exists on every host separately"),
 

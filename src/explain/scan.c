@@ -13,6 +13,7 @@
 #include "base/mem.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -22,6 +23,7 @@ enum {
     JOIN_LINES = 9,         /* lines that a record can have after its first */
     JOIN_LOOK = 40,         /* lines looked at to find them */
     JOIN_MAX = 8192,
+    HINT = 30,               /* weight below which a rule is a mere hint */
     SLICE = TD_LINE_MAX - 1, /* a longer line is looked at in pieces */
     OVERLAP = 256
 };
@@ -291,6 +293,36 @@ static bool run_rule(struct td_explain *x, size_t r, const struct td_line *line,
     return td_matcher_run(x->matcher, r, c->record, c->record_n, caps);
 }
 
+/* A line of good starts hides what its words would mean elsewhere; facts, steps and mere
+ * hints are kept. */
+static bool is_hidden(const struct td_rule *rule)
+{
+    return rule->role == TD_ROLE_CAUSE || rule->role == TD_ROLE_EFFECT ||
+           (rule->role == TD_ROLE_EITHER && rule->weight >= HINT);
+}
+
+static enum td_status keep_match(struct td_explain *x, size_t r,
+                                 const struct td_line *line, uint32_t stream,
+                                 const struct td_capture caps[TD_MAX_CAPTURES])
+{
+    const struct td_rule *rule = td_rule_at(r);
+    struct td_rule_count *n = &x->rule_counts[r];
+    n->seen++;
+    if (rule->role == TD_ROLE_PHASE)
+        reach(x, stream, (enum td_step)rule->weight);
+    if (rule->role == TD_ROLE_PHASE && rule->says && stream != UINT32_MAX &&
+        caps[0].n < 7)
+        x->streams[stream].rank = (int)strtol(caps[0].p, NULL, 10);
+    if (rule->role == TD_ROLE_FACT) {
+        n->kept++;
+        return keep_facts(x, rule, line, caps);
+    }
+    if (n->kept >= TD_KEEP_HITS)
+        return TD_OK;
+    n->kept++;
+    return keep_hit(x, r, stream, line, caps);
+}
+
 static enum td_status apply_rules(struct td_explain *x, const uint16_t *rules,
                                   size_t count, const struct td_line *line,
                                   struct context *c)
@@ -298,32 +330,22 @@ static enum td_status apply_rules(struct td_explain *x, const uint16_t *rules,
     struct td_capture caps[TD_MAX_CAPTURES];
     enum td_status s = TD_OK;
     bool noise = false;
-    /* noise first: it hides the others */
-    for (int pass = 0; pass < 2 && s == TD_OK; pass++)
-        for (size_t i = 0; i < count && s == TD_OK; i++) {
-            const struct td_rule *rule = td_rule_at(rules[i]);
-            struct td_rule_count *n = &x->rule_counts[rules[i]];
-            bool is_noise = rule->role == TD_ROLE_NOISE;
-            bool hidden =
-                noise && rule->role != TD_ROLE_FACT && rule->role != TD_ROLE_PHASE;
-            if (is_noise != (pass == 0) || hidden)
-                continue;
-            if (!is_noise && !worth_trying(n, rule))
-                continue;
-            if (!run_rule(x, rules[i], line, c, caps))
-                continue;
-            n->seen++;
-            noise = noise || is_noise;
-            if (rule->role == TD_ROLE_PHASE)
-                reach(x, c->stream, (enum td_step)rule->weight);
-            if (rule->role == TD_ROLE_FACT) {
-                n->kept++;
-                s = keep_facts(x, rule, line, caps);
-            } else if (n->kept < TD_KEEP_HITS) {
-                n->kept++;
-                s = keep_hit(x, rules[i], c->stream, line, caps);
-            }
-        }
+    for (size_t i = 0; i < count && s == TD_OK; i++) {
+        if (td_rule_at(rules[i])->role != TD_ROLE_NOISE)
+            continue;
+        if (!run_rule(x, rules[i], line, c, caps))
+            continue;
+        noise = true;
+        s = keep_match(x, rules[i], line, c->stream, caps);
+    }
+    for (size_t i = 0; i < count && s == TD_OK; i++) {
+        const struct td_rule *rule = td_rule_at(rules[i]);
+        if (rule->role == TD_ROLE_NOISE || (noise && is_hidden(rule)) ||
+            !worth_trying(&x->rule_counts[rules[i]], rule))
+            continue;
+        if (run_rule(x, rules[i], line, c, caps))
+            s = keep_match(x, rules[i], line, c->stream, caps);
+    }
     return s;
 }
 
