@@ -27,6 +27,7 @@ struct td_engine {
     struct td_model *model;
     struct td_cache cache;
     struct td_load_stats load;
+    int32_t n_blocks, n_snapshots;
     float *logits; /* host [max_out][vocab] */
 };
 
@@ -56,29 +57,58 @@ static enum td_status find_budget(const struct td_engine_params *p, int64_t *bud
     return TD_OK;
 }
 
-/* Bytes of everything for sequences of max_len tokens, without the shelf's own work
- * memory. */
-static int64_t needed(struct td_engine *e, int32_t max_len)
+/* Bytes of everything but the shelf's own work memory, with n_blocks of KV cache. */
+static int64_t needed(struct td_engine *e, int64_t n_blocks)
 {
     struct td_model_bytes b;
     td_model_bytes(e->model, &b);
-    return b.weights + b.work + b.state * e->limits.max_seqs +
-           b.kv_block * blocks_for(max_len) * e->limits.max_seqs;
+    return b.weights + b.work + b.state * (e->limits.max_seqs + e->n_snapshots) +
+           b.kv_block * n_blocks;
 }
 
-static enum td_status too_large(struct td_engine *e, const char *bound, int32_t max_len,
+static enum td_status too_large(struct td_engine *e, const char *bound,
                                 struct td_error *err)
 {
     struct td_model_bytes b;
+    int64_t n_blocks = blocks_for(e->limits.max_len);
     td_model_bytes(e->model, &b);
     td_error_set(err, TD_E_MEMORY_PLAN,
-                 "%s needs %.2f GiB for %d sequences of %d tokens: %.2f GiB weights, "
+                 "%s needs %.2f GiB for one sequence of %d tokens: %.2f GiB weights, "
                  "%.2f GiB KV cache, %.2f GiB states, %.2f GiB work",
-                 e->params.model, gib(needed(e, max_len)), e->limits.max_seqs, max_len,
-                 gib(b.weights),
-                 gib(b.kv_block * blocks_for(max_len) * e->limits.max_seqs),
+                 e->params.model, gib(needed(e, n_blocks)), e->limits.max_len,
+                 gib(b.weights), gib(b.kv_block * n_blocks),
                  gib(b.state * e->limits.max_seqs), gib(b.work));
     return td_error_why(err, "%s", bound);
+}
+
+/* Settles how many KV blocks and saved states there are: all sequences at full length if
+ * that fits, else what does, at least one sequence. */
+static enum td_status plan_caches(struct td_engine *e, int64_t budget,
+                                  const char *bound, struct td_error *err)
+{
+    struct td_model_limits *l = &e->limits;
+    const struct td_config *c = td_model_config(e->model);
+    struct td_model_bytes b;
+    enum { MOST_SNAPSHOTS = 4096 };
+    l->max_len = e->params.max_len ? e->params.max_len
+                                   : TD_MIN(c->max_positions, LONGEST_UNASKED);
+    td_model_set_max_len(e->model, l->max_len);
+    while (!e->params.max_len && needed(e, blocks_for(l->max_len)) > budget &&
+           l->max_len / 2 >= SHORTEST) {
+        l->max_len /= 2;
+        td_model_set_max_len(e->model, l->max_len);
+    }
+    int64_t one = blocks_for(l->max_len), spare = budget - needed(e, one);
+    if (spare < 0)
+        return too_large(e, bound, err);
+    td_model_bytes(e->model, &b);
+    if (b.state)
+        e->n_snapshots = (int32_t)TD_MIN(
+            TD_MIN(e->params.prefix_cache, spare / 2) / b.state, MOST_SNAPSHOTS);
+    spare -= b.state * e->n_snapshots;
+    int64_t more = b.kv_block ? spare * 9 / 10 / b.kv_block : 0;
+    e->n_blocks = (int32_t)TD_MIN(one * l->max_seqs, one + more);
+    return TD_OK;
 }
 
 /* Opens model and device and settles the length of sequences. */
@@ -86,7 +116,6 @@ static enum td_status plan(struct td_engine *e, struct td_error *err)
 {
     char bound[TD_ERROR_WHY_MAX];
     int64_t budget;
-    struct td_model_limits *l = &e->limits;
     const struct td_engine_params *p = &e->params;
     struct td_dev_params dev = {
         .numerics = p->numerics, .threads = p->threads, .level = p->level};
@@ -96,8 +125,8 @@ static enum td_status plan(struct td_engine *e, struct td_error *err)
     dev.budget = (size_t)budget;
     s = td_cpu_open(&dev, &e->dev, err);
     if (s == TD_OK)
-        s = td_model_open(p->model, e->dev, p->comm ? p->comm : td_comm_self(), l,
-                          &e->model, err);
+        s = td_model_open(p->model, e->dev, p->comm ? p->comm : td_comm_self(),
+                          &e->limits, &e->model, err);
     if (s != TD_OK)
         return s;
     const struct td_config *c = td_model_config(e->model);
@@ -107,12 +136,7 @@ static enum td_status plan(struct td_engine *e, struct td_error *err)
         return td_error_why(err, "%s was made for at most %d", p->model,
                             c->max_positions);
     }
-    l->max_len = p->max_len ? p->max_len : TD_MIN(c->max_positions, LONGEST_UNASKED);
-    while (!p->max_len && needed(e, l->max_len) > budget && l->max_len / 2 >= SHORTEST)
-        l->max_len /= 2;
-    td_model_set_max_len(e->model, l->max_len);
-    return needed(e, l->max_len) > budget ? too_large(e, bound, l->max_len, err)
-                                          : TD_OK;
+    return plan_caches(e, budget, bound, err);
 }
 
 static enum td_status allocate(struct td_engine *e, struct td_error *err)
@@ -122,8 +146,8 @@ static enum td_status allocate(struct td_engine *e, struct td_error *err)
     e->logits = td_calloc((size_t)l->max_out * vocab, sizeof(*e->logits));
     if (!e->logits)
         return td_error_set(err, TD_E_NOMEM, "no memory for logits");
-    return td_cache_new(e->model, blocks_for(l->max_len) * l->max_seqs, l->max_seqs,
-                        &e->cache, err);
+    return td_cache_new(e->model, e->n_blocks, l->max_seqs + e->n_snapshots, &e->cache,
+                        err);
 }
 
 /* A token through both paths; proves that the weights make sense. */
@@ -211,8 +235,9 @@ void td_engine_info(const struct td_engine *e, struct td_engine_info *out)
                                    .max_seqs = e->limits.max_seqs,
                                    .max_rows = e->limits.max_rows,
                                    .max_out = e->limits.max_out,
-                                   .n_blocks = e->cache.n_blocks,
-                                   .n_slots = e->cache.n_slots,
+                                   .n_blocks = e->n_blocks,
+                                   .n_slots = e->limits.max_seqs,
+                                   .n_snapshots = e->n_snapshots,
                                    .used = (int64_t)e->dev->used,
                                    .load = e->load};
     td_model_bytes(e->model, &out->bytes);
@@ -232,6 +257,11 @@ const float *td_engine_logits(struct td_engine *e, int32_t row)
     e->dev->ops.get(e->dev, to, td_model_logits(e->model) + (size_t)row * vocab,
                     vocab * sizeof(*to));
     return to;
+}
+
+void td_engine_copy_state(struct td_engine *e, int32_t to, int32_t from)
+{
+    td_cache_copy_state(e->model, &e->cache, to, from);
 }
 
 struct td_model *td_engine_model(struct td_engine *e)

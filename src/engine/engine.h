@@ -24,6 +24,9 @@ struct td_engine_params {
     int32_t max_seqs;     /* sequences at a time; 0 means 1 */
     int32_t max_rows;     /* rows of a step, a multiple of TD_CHUNK; 0: chosen */
     int32_t max_out;      /* rows with logits of a step; 0: max_seqs */
+    int64_t prefix_cache; /* bytes for states of known prefixes, beside the slots; the
+                             KV cache then takes what fits, up to max_seqs * max_len
+                             tokens. 0: no saved states */
     struct td_comm *comm; /* NULL: one rank */
     struct td_load_opts load;
 };
@@ -43,7 +46,8 @@ struct td_engine_info {
     const char *level; /* of the operation table */
     int threads;
     int32_t max_len, max_seqs, max_rows, max_out;
-    int32_t n_blocks, n_slots;
+    int32_t n_blocks, n_slots, n_snapshots; /* slots of the cache: n_slots and behind
+                                               them n_snapshots */
     struct td_model_bytes bytes;
     int64_t used; /* bytes of device memory */
     struct td_load_stats load;
@@ -58,7 +62,10 @@ enum td_status td_engine_forward(struct td_engine *e, const struct td_seq_rows *
  * next call for that row or the next step. */
 const float *td_engine_logits(struct td_engine *e, int32_t row);
 
-/* For tests and for the caches of a scheduler. */
+/* Copies the state of one slot over another's, behind all calls made so far. */
+void td_engine_copy_state(struct td_engine *e, int32_t to, int32_t from);
+
+/* For tests. */
 struct td_model *td_engine_model(struct td_engine *e);
 struct td_cache *td_engine_cache(struct td_engine *e);
 

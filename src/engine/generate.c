@@ -114,7 +114,7 @@ static enum td_status decode(struct td_generator *g, const struct td_generate_ar
                       err);
         if (s != TD_OK)
             break;
-        if (!first)
+        if (first == 0)
             first = td_clock_now();
         if (token.stop != TD_STOP_NONE) {
             out->finish = TD_FINISH_STOP;
@@ -132,7 +132,7 @@ static enum td_status decode(struct td_generator *g, const struct td_generate_ar
         if (s == TD_OK)
             s = step(g, &token.id, 1, at, true, true, err);
     }
-    out->decode = first ? td_clock_now() - first : 0;
+    out->decode = first > 0 ? td_clock_now() - first : 0;
     out->prefill += first;
     return s;
 }

@@ -432,14 +432,6 @@ enum td_status td_wire_put_drain(struct td_buf *b)
     return finish(b, start);
 }
 
-enum td_status td_wire_put_event(struct td_buf *b, const char *line, size_t n)
-{
-    size_t start;
-    (void)begin(b, TD_WIRE_EVENT, &start);
-    td_buf_add(b, line, n);
-    return finish(b, start);
-}
-
 enum td_status td_wire_put_stats(struct td_buf *b, const struct td_wire_stats *m)
 {
     size_t start;

@@ -8,7 +8,10 @@
  * an error, and the connection is closed.
  *
  *     front -> engine   HELLO, SUBMIT, CANCEL, DRAIN
- *     engine -> front   HELLO, EVENT, STATS, TOKENS, PROMPT_LOGPROBS, DONE
+ *     engine -> front   HELLO, STATS, TOKENS, PROMPT_LOGPROBS, DONE
+ *
+ * Events (base/log.h) do not travel here: every rank writes them to its standard output,
+ * from its first moment on.
  *
  * td_wire_put_x() appends a frame to a buffer. td_wire_next() finds the next whole frame
  * in received bytes; td_wire_get_x() reads its body, with lists copied to an arena.
@@ -31,7 +34,6 @@ enum td_wire_type {
     TD_WIRE_SUBMIT,
     TD_WIRE_CANCEL,
     TD_WIRE_DRAIN, /* no body: take nothing new, finish what runs, end */
-    TD_WIRE_EVENT, /* the body is one JSON event line, see base/log.h */
     TD_WIRE_STATS,
     TD_WIRE_TOKENS,
     TD_WIRE_PROMPT_LOGPROBS,
@@ -117,7 +119,6 @@ enum td_status td_wire_put_hello(struct td_buf *b, const struct td_wire_hello *m
 enum td_status td_wire_put_submit(struct td_buf *b, const struct td_wire_submit *m);
 enum td_status td_wire_put_cancel(struct td_buf *b, uint64_t request);
 enum td_status td_wire_put_drain(struct td_buf *b);
-enum td_status td_wire_put_event(struct td_buf *b, const char *line, size_t n);
 enum td_status td_wire_put_stats(struct td_buf *b, const struct td_wire_stats *m);
 enum td_status td_wire_put_tokens(struct td_buf *b, const struct td_wire_token *tokens,
                                   int32_t n);

@@ -267,6 +267,18 @@ enum td_status td_cache_new(struct td_model *m, int32_t n_blocks, int32_t n_slot
     return TD_OK;
 }
 
+void td_cache_copy_state(struct td_model *m, struct td_cache *c, int32_t to,
+                         int32_t from)
+{
+    for (int32_t i = 0; i < c->n_gdn; i++) {
+        char *state = (char *)c->state[i], *conv = (char *)c->conv[i];
+        m->dev->ops.copy(m->dev, state + c->state_slot * (size_t)to,
+                         state + c->state_slot * (size_t)from, c->state_slot);
+        m->dev->ops.copy(m->dev, conv + c->conv_slot * (size_t)to,
+                         conv + c->conv_slot * (size_t)from, c->conv_slot);
+    }
+}
+
 void td_cache_release(struct td_cache *c)
 {
     td_free(c->kv);

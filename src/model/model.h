@@ -74,6 +74,10 @@ enum td_status td_cache_new(struct td_model *m, int32_t n_blocks, int32_t n_slot
                             struct td_cache *out, struct td_error *err);
 void td_cache_release(struct td_cache *c);
 
+/* Copies the recurrent and convolution states of slot `from` over those of `to`. */
+void td_cache_copy_state(struct td_model *m, struct td_cache *c, int32_t to,
+                         int32_t from);
+
 /* Rows of one sequence in a forward. All arrays are host memory. */
 struct td_seq_rows {
     const int32_t *ids; /* [n] tokens at positions start .. start + n */

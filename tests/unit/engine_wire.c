@@ -140,16 +140,13 @@ static void test_small_messages(void **state)
     td_buf_clear(&b);
     td_wire_put_cancel(&b, 42);
     td_wire_put_drain(&b);
-    td_wire_put_event(&b, "{}", 2);
     assert_int_equal(td_wire_next(b.p, b.len, &f, &used, NULL), TD_OK);
     assert_int_equal(td_wire_get_cancel(&f, &id, NULL), TD_OK);
     assert_true(id == 42);
     td_buf_drop(&b, used);
     assert_int_equal(td_wire_next(b.p, b.len, &f, &used, NULL), TD_OK);
     assert_int_equal(f.type, TD_WIRE_DRAIN);
-    td_buf_drop(&b, used);
-    f = only(&b, TD_WIRE_EVENT);
-    assert_true(f.n == 2 && memcmp(f.body, "{}", 2) == 0);
+    assert_int_equal(used, b.len);
     td_buf_release(&b);
 }
 
