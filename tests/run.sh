@@ -13,6 +13,8 @@
 # exit status is 1 if anything failed.
 set -uo pipefail
 
+# Threads that wait give the processor back: other work may run on this machine.
+export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
 limit=${TEST_TIMEOUT:-600}
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
