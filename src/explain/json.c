@@ -12,6 +12,7 @@
 
 #include "base/json.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -101,6 +102,7 @@ static void add_candidates(const struct td_explain *x, struct td_buf *part,
         td_report_cause(x, c, part);
         add_str(out, "cause", part->p);
         td_buf_addc(out, ',');
+        assert(h || c->failure);
         if (h)
             add_place(x, h->source, h->line, out);
         else

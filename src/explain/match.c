@@ -280,7 +280,7 @@ bool td_matcher_run(struct td_matcher *m, size_t rule, const char *text, size_t 
     if (got < 0)
         return false;
     const PCRE2_SIZE *at = pcre2_get_ovector_pointer(m->data);
-    for (int i = 1; i < got && i <= TD_MAX_CAPTURES; i++)
+    for (size_t i = 1; i < (size_t)got && i <= TD_MAX_CAPTURES; i++)
         if (at[2 * i] != PCRE2_UNSET)
             caps[i - 1] =
                 (struct td_capture){text + at[2 * i], at[2 * i + 1] - at[2 * i]};

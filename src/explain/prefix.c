@@ -522,8 +522,9 @@ static size_t layer_elapsed(const char *p, const char *end, struct td_line *line
             c.p++;
         if (eat_num(&c, 1, 9) < 0 || !eat(&c, '.') || eat_num(&c, 6, 6) < 0)
             return 0;
+        static const char kernel[] = "kernel";
         if (!line->role[0])
-            copy(line->role, sizeof(line->role), "kernel", "kernel" + 6);
+            copy(line->role, sizeof(line->role), kernel, kernel + sizeof(kernel) - 1);
         return eat(&c, ']') ? used(&c, p) : 0;
     }
     if (eat_num(&c, 1, 5) < 0 || !eat(&c, '.') || eat_num(&c, 2, 2) < 0 ||

@@ -194,8 +194,9 @@ static enum td_status reserve(struct td_model *m, struct td_error *err)
     struct td_reserve r = {.max_rows = TD_MAX(m->limits.max_rows, m->limits.max_out),
                            .max_seqs = m->limits.max_seqs,
                            .max_len = m->limits.max_len,
-                           .max_k = TD_MAX(TD_MAX(wide, l->ffn.count),
-                                           (m->names.has_mtp ? 2 : 1) * c->hidden),
+                           .max_k =
+                               TD_MAX(TD_MAX(wide, l->ffn.count),
+                                      (m->names.has_mtp ? 2 : 1) * (int64_t)c->hidden),
                            .hidden = c->hidden,
                            .n_heads = (int32_t)l->heads.count,
                            .n_kv = (int32_t)l->kv_heads.count,

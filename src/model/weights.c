@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "model/model_int.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -202,6 +203,7 @@ static void carve(struct td_model *m, char *slab)
         if (p.vector) {
             *p.vector = (float *)(void *)slab;
         } else {
+            assert(p.m); /* every role has a place */
             *p.m = (struct td_matrix){.type = matrix_type(w->dtype),
                                       .n = w->local_rows,
                                       .k = w->col.count,

@@ -43,7 +43,7 @@ for f in "${files[@]}"; do
 done
 
 # Letters in brackets, so that this file does not find itself.
-private='/wor[k]/|/tmp/ven[v]|/tmp/tande[m]|\.\./share[d]/|[w]t-repo'
+private='/wor[k]/|/tmp/ven[v]|/tmp/tande[m]/|\.\./share[d]/|[w]t-repo'
 hosts='pypi\.or[g]|pythonhosted\.or[g]|deb\.debian\.or[g]|snapshot\.debian\.or[g]'
 hosts="$hosts|archive\.ubuntu\.co[m]|ports\.ubuntu\.co[m]"
 found=$(git ls-files -co --exclude-standard | grep -vE '^(models|tests/golden)/' |
