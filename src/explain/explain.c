@@ -78,14 +78,27 @@ enum td_status td_explain_new(struct td_explain **out, struct td_error *err)
     return TD_OK;
 }
 
+void td_explain_clear(struct td_explain *x)
+{
+    td_map_release(&x->stream_of);
+    td_arena_release(&x->arena);
+    td_arena_init(&x->arena, TD_MAX_EXPLAIN_KEEP);
+    x->nsources = x->nstreams = x->nhits = x->nfacts = x->nfailures = x->nseen = 0;
+    x->order = 0;
+    x->tandem_events = 0;
+    x->last_stream = UINT32_MAX;
+    x->verdict = (struct td_verdict){.unknown = -1};
+    if (x->rule_counts)
+        memset(x->rule_counts, 0, td_rule_count() * sizeof(*x->rule_counts));
+}
+
 void td_explain_free(struct td_explain *x)
 {
     if (!x)
         return;
+    td_explain_clear(x);
     td_matcher_free(x->matcher);
     td_map_release(&x->rule_of);
-    td_map_release(&x->stream_of);
-    td_arena_release(&x->arena);
     td_free(x->sources);
     td_free(x->streams);
     td_free(x->hits);

@@ -46,6 +46,9 @@ struct td_explain_style {
 enum td_status td_explain_new(struct td_explain **out, struct td_error *err);
 void td_explain_free(struct td_explain *x);
 
+/* Forgets what was read, keeps the compiled rules: for the next set of logs. */
+void td_explain_clear(struct td_explain *x);
+
 /* Reads a file (plain, gzip or zstd), every file below a directory, or standard input
  * ("-"). Errors: TD_E_NOT_FOUND, TD_E_IO, TD_E_NOMEM; a file inside a directory that
  * cannot be read is noted in the report instead. */

@@ -22,6 +22,7 @@ enum {
     MATCH_LIMIT = 20000,
     DEPTH_LIMIT = 2000,
     HEAP_LIMIT_KIB = 4096,
+    MAX_OVERRUNS = 32,
     JIT_AFTER = 64 /* runs of a pattern before compiling it is worth while */
 };
 
@@ -31,7 +32,7 @@ struct output {
 
 struct pattern {
     pcre2_code *code;
-    unsigned runs;
+    unsigned runs, overruns;
     bool bad, joined;
 };
 
@@ -277,6 +278,10 @@ bool td_matcher_run(struct td_matcher *m, size_t rule, const char *text, size_t 
     if (++p->runs == JIT_AFTER)
         (void)pcre2_jit_compile(p->code, PCRE2_JIT_COMPLETE);
     int got = pcre2_match(p->code, (PCRE2_SPTR)text, n, 0, 0, m->data, m->limits);
+    /* text made to exhaust a pattern gets only so many chances */
+    if ((got == PCRE2_ERROR_MATCHLIMIT || got == PCRE2_ERROR_DEPTHLIMIT) &&
+        ++p->overruns == MAX_OVERRUNS)
+        p->bad = true;
     if (got < 0)
         return false;
     const PCRE2_SIZE *at = pcre2_get_ovector_pointer(m->data);

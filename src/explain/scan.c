@@ -19,7 +19,7 @@
 enum {
     BIG_SOURCE =
         48 << 20, /* bytes, from where lines without a literal are not parsed */
-    TRIES_OF_A_RULE = 4096, /* patterns run for a rule and source before thinning out */
+    TRIES_OF_A_RULE = 1024, /* patterns run for a rule and source before thinning out */
     JOIN_LINES = 9,         /* lines that a record can have after its first */
     JOIN_LOOK = 40,         /* lines looked at to find them */
     JOIN_MAX = 8192,
