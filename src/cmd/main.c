@@ -8,13 +8,14 @@
 #include "base/log.h"
 #include "cmd/cmd.h"
 #include "cmd/options.h"
+#include "cmd/term.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const struct td_cmd *const verbs[] = {&td_cmd_inspect, &td_cmd_explain,
-                                             &td_cmd_help, NULL};
+static const struct td_cmd *const verbs[] = {&td_cmd_run, &td_cmd_inspect,
+                                             &td_cmd_explain, &td_cmd_help, NULL};
 
 const struct td_cmd *const *td_cmd_list(void)
 {
@@ -62,11 +63,7 @@ static enum td_status read_options(struct td_conf *conf, const struct td_cmd *cm
 static int report(const struct td_cmd *cmd, const struct td_error *err)
 {
     (void)fflush(stdout);
-    (void)fprintf(stderr, "error   %s\n", err->what);
-    if (*err->why)
-        (void)fprintf(stderr, "cause   %s\n", err->why);
-    if (*err->fix)
-        (void)fprintf(stderr, "fix     %s\n", err->fix);
+    td_term_error(stderr, err);
     if (err->code != TD_E_USAGE)
         return TD_EXIT_FAILED;
     if (cmd)
