@@ -41,6 +41,7 @@ struct td_cmd {
 };
 
 extern const struct td_cmd td_cmd_help;
+extern const struct td_cmd td_cmd_run;
 extern const struct td_cmd td_cmd_inspect;
 extern const struct td_cmd td_cmd_explain;
 
