@@ -120,17 +120,8 @@ static struct td_value get_attr(struct td_render *r, struct td_value obj,
         return v;
     if (!m->run && !m->call) {
         struct td_shown shown = td_value_show(r, name);
-        char hint[160] = "";
-        size_t n = 0;
-        const char *parts[] = {"access to attribute ", shown.s, " of '",
-                               td_value_type(obj), "' object is unsafe."};
-        for (size_t i = 0; i < TD_COUNT(parts); i++) {
-            size_t k = TD_MIN(strlen(parts[i]), sizeof(hint) - 1 - n);
-            memcpy(hint + n, parts[i], k);
-            n += k;
-        }
-        struct td_value text = td_value_copy_str(r, hint, n);
-        return td_value_hint(r, td_render_ok(r) ? text.u.s : "");
+        return td_value_hint(r, "access to attribute %s of '%s' object is unsafe.",
+                             shown.s, td_value_type(obj));
     }
     struct td_method *bound = td_render_alloc(r, 1, sizeof(*bound));
     if (!bound)

@@ -282,8 +282,11 @@ static struct td_value eval_cond(struct td_render *r, const struct td_tnode *n,
         return td_eval(r, n->b, scope);
     if (n->c)
         return td_eval(r, n->c, scope);
-    return td_value_hint(r, "the inline if-expression evaluated to false and no else "
-                            "section was defined.");
+    return td_value_hint(
+        r,
+        "the inline if-expression on line %u evaluated to false and no "
+        "else section was defined.",
+        (unsigned)n->line);
 }
 
 static struct td_value eval_node(struct td_render *r, const struct td_tnode *n,

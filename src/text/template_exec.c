@@ -162,7 +162,8 @@ struct td_value td_macro_call(struct td_render *r, const struct td_macro *m,
             continue;
         td_scope_set(r, scope, p->name,
                      p->a ? td_eval(r, p->a, scope)
-                          : td_value_no_name(r, td_value_cstr(r->t->names[p->name])));
+                          : td_value_hint(r, "parameter '%s' was not provided",
+                                          r->t->names[p->name]));
     }
     (void)td_exec(r, n->d, scope);
     return td_render_end_capture(r, c, before);

@@ -233,10 +233,13 @@ static struct td_value repeat(struct td_render *r, struct td_value v, int64_t n)
     }
     size_t total = (size_t)n * v.len;
     char *p = td_render_alloc(r, total + 1, 1);
-    if (!p || !td_render_charge(r, (size_t)n + total / 64))
+    if (!p || !td_render_charge(r, total / 64))
         return td_value_undef();
-    for (int64_t i = 0; i < n; i++)
-        memcpy(p + (size_t)i * v.len, v.u.s, v.len);
+    for (size_t done = 0; done < total;) { /* what is there doubles */
+        size_t k = done ? TD_MIN(done, total - done) : v.len;
+        memcpy(p + done, done ? p : v.u.s, k);
+        done += k;
+    }
     v = td_value_str(p, total);
     v.flags = flags;
     return v;

@@ -192,15 +192,14 @@ static bool is_one_of(const struct td_parser *p, const char *const *names)
     return false;
 }
 
-static void missing_end(struct td_parser *p, const char *const *ends,
-                        const struct td_lex_token *opening)
+static void missing_end(struct td_parser *p, const char *const *ends, uint32_t line)
 {
     char list[96] = "";
     for (size_t used = 0; *ends; ends++)
         used += (size_t)snprintf(list + used, sizeof(list) - used, "%s{%% %s %%}",
                                  used ? " or " : "", *ends);
     td_parse_fail(p, p->tok.line, "expected %s for the tag of line %u, found %s", list,
-                  (unsigned)opening->line, td_lex_kind_name(TD_LEX_EOF));
+                  (unsigned)line, td_lex_kind_name(TD_LEX_EOF));
 }
 
 static struct td_tnode **append(struct td_tnode **tail, struct td_tnode *n)
@@ -212,11 +211,11 @@ static struct td_tnode **append(struct td_tnode **tail, struct td_tnode *n)
 }
 
 /* Text, prints and statements up to a tag of `ends` (its name is then the token), or to
- * the end of the template when ends is NULL. */
-static struct td_tnode *body_until(struct td_parser *p, const char *const *ends)
+ * the end of the template when ends is NULL. `line_before`: of the tag before it. */
+static struct td_tnode *body_until(struct td_parser *p, const char *const *ends,
+                                   uint32_t line_before)
 {
     struct td_tnode *list = NULL, **tail = &list, *n;
-    struct td_lex_token opening = p->tok;
     while (p->status == TD_OK && p->tok.kind != TD_LEX_EOF) {
         uint32_t line = p->tok.line;
         if (p->tok.kind == TD_LEX_DATA) {
@@ -242,7 +241,7 @@ static struct td_tnode *body_until(struct td_parser *p, const char *const *ends)
         }
     }
     if (ends && p->status == TD_OK)
-        missing_end(p, ends, &opening);
+        missing_end(p, ends, line_before);
     return list;
 }
 
@@ -251,9 +250,10 @@ static struct td_tnode *block_body(struct td_parser *p, const char *const *ends)
 {
     struct td_tnode *body = NULL;
     td_parse_skip(p, TD_LEX_COLON);
+    uint32_t line = p->tok.line;
     td_parse_expect(p, TD_LEX_BLOCK_END);
     if (td_parse_enter(p)) {
-        body = body_until(p, ends);
+        body = body_until(p, ends, line);
         td_parse_leave(p);
     }
     return body;
@@ -611,7 +611,7 @@ enum td_status td_template_parse(struct td_template *t, const char *src, size_t 
     td_map_init(&p.ids);
     td_lexer_init(&p.lx, src, len, t->name, &t->arena, err);
     td_parse_next(&p);
-    t->body = body_until(&p, NULL);
+    t->body = body_until(&p, NULL, 1);
     if (p.status == TD_OK)
         check_unknown(&p);
     td_map_release(&p.ids);

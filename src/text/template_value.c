@@ -10,6 +10,8 @@
 #include "text/template_tree.h"
 
 #include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { SCAN_MAX = 8 }; /* entries that a dict searches one by one */
@@ -53,9 +55,15 @@ struct td_value td_value_no_attr(struct td_render *r, struct td_value obj,
     return undef(r, (struct td_undef){.type = type, .name = name});
 }
 
-struct td_value td_value_hint(struct td_render *r, const char *hint)
+struct td_value td_value_hint(struct td_render *r, const char *hint, ...)
 {
-    return undef(r, (struct td_undef){.hint = hint});
+    char text[256];
+    va_list ap;
+    va_start(ap, hint);
+    (void)vsnprintf(text, sizeof(text), hint, ap);
+    va_end(ap);
+    struct td_value copy = td_value_copy_str(r, text, strlen(text));
+    return td_render_ok(r) ? undef(r, (struct td_undef){.hint = copy.u.s}) : copy;
 }
 
 struct td_value td_value_list(struct td_render *r, enum td_value_kind kind, size_t n)

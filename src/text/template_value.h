@@ -237,7 +237,8 @@ struct td_value td_value_copy_str(struct td_render *r, const char *s, size_t n);
 struct td_value td_value_no_name(struct td_render *r, struct td_value name);
 struct td_value td_value_no_attr(struct td_render *r, struct td_value obj,
                                  struct td_value name);
-struct td_value td_value_hint(struct td_render *r, const char *hint);
+struct td_value td_value_hint(struct td_render *r, const char *hint, ...)
+    TD_PRINTF(2, 3);
 
 /* An empty list with room for n; grows with td_value_push(). kind: LIST or TUPLE. */
 struct td_value td_value_list(struct td_render *r, enum td_value_kind kind, size_t n);
