@@ -213,6 +213,13 @@ int td_report_rank(const struct td_explain *x, const struct td_candidate *c);
 /* How far a process got, in words: "during CUDA graph capture". */
 const char *td_report_step(enum td_step step);
 
+/* A source's name without the folders that all sources share. Borrowed. */
+const char *td_report_file(const struct td_explain *x, uint32_t source);
+
+/* known.c: how far each process got; what else would be needed. */
+void td_report_known(const struct td_explain *x, struct td_buf *out);
+void td_report_needed(const struct td_explain *x, struct td_buf *out);
+
 enum td_other {
     TD_OTHER_EVIDENCE, /* further lines that speak for the best candidate */
     TD_OTHER_FOLLOWED, /* lines that follow from the cause or report its effects */

@@ -15,8 +15,9 @@ enum {
     INDENT = 10,
     PARTS_MAX = 12, /* lines of one section */
     PART_BYTES = 4096,
-    HINT = 30, /* weight below which a line is a mere hint */
-    QUOTE = 90 /* columns of a quoted line on narrow output */
+    HINT = 30,   /* weight below which a line is a mere hint */
+    MENTION = 8, /* weight below which a hint is left to the machine form */
+    QUOTE = 90   /* columns of a quoted line on narrow output */
 };
 
 const struct td_hit *td_report_hit(const struct td_explain *x,
@@ -124,33 +125,29 @@ int td_report_rank(const struct td_explain *x, const struct td_candidate *c)
     return found >= 0 ? found : h->rank;
 }
 
-static void who_waits(const struct td_explain *x, struct td_buf *out)
-{
-    for (size_t i = 0; i < x->nsources && i < PARTS_MAX; i++) {
-        const struct td_source *s = &x->sources[i];
-        if (s->binary || s->lines == 0)
-            continue;
-        td_buf_addf(out, "%s%s stops %s", out->len ? "; " : "", s->name,
-                    td_report_step(s->step));
-    }
-}
-
 void td_report_missing(const struct td_explain *x, const struct td_candidate *c,
                        struct td_buf *out)
 {
-    if (c && c->kind && c->kind->missing && c->grade != TD_GRADE_CERTAIN) {
+    bool none = !c || c->grade == TD_GRADE_NONE;
+    if (c && c->kind && c->kind->missing && c->grade != TD_GRADE_CERTAIN)
         td_sentence(x, td_report_hit(x, c), c->kind->missing, out);
-        return;
-    }
     if (c && c->failure && c->grade != TD_GRADE_CERTAIN)
         td_buf_addf(out, "the event log of the process that %s lost",
                     *c->failure->host ? c->failure->host : "this one");
-    if (c && c->grade != TD_GRADE_NONE)
-        return;
-    td_buf_adds(out,
-                "the logs of the other hosts and ranks from the beginning, the kernel "
-                "log of the host that stopped first (`dmesg -T | tail -200`), and the "
-                "state of its container (`docker inspect NAME`)");
+    if (none && out->len)
+        td_buf_adds(out, "; ");
+    if (none)
+        td_report_needed(x, out);
+}
+
+/* Whether another rule takes the same line for a report about a failure. */
+static bool reports_a_death(const struct td_explain *x, const struct td_hit *h)
+{
+    for (size_t i = 0; i < x->nhits; i++)
+        if (x->hits[i].source == h->source && x->hits[i].line == h->line &&
+            td_rule_at(x->hits[i].rule)->role == TD_ROLE_EFFECT)
+            return true;
+    return false;
 }
 
 static bool tells(const struct td_explain *x, const struct td_hit *h,
@@ -165,7 +162,8 @@ static bool tells(const struct td_explain *x, const struct td_hit *h,
         return false;
     if (which == TD_OTHER_NOISE)
         return r->role == TD_ROLE_NOISE ||
-               (r->role == TD_ROLE_EITHER && r->kind && r->weight < HINT && !same);
+               (r->role == TD_ROLE_EITHER && r->kind && r->weight < HINT && !same &&
+                !reports_a_death(x, h));
     if (which == TD_OTHER_EVIDENCE)
         return same && h->weight > 0;
     return r->role == TD_ROLE_EFFECT ||
@@ -196,6 +194,22 @@ struct page {
     const struct td_explain_style *style;
     struct td_buf *out;
 };
+
+const char *td_report_file(const struct td_explain *x, uint32_t source)
+{
+    const char *first = x->sources[0].name;
+    size_t common = 0;
+    for (size_t i = 0; first[i]; i++)
+        common = first[i] == '/' ? i + 1 : common;
+    for (size_t s = 1; s < x->nsources; s++) {
+        const char *name = x->sources[s].name;
+        size_t k = 0;
+        for (size_t i = 0; i < common && name[i] == first[i]; i++)
+            k = name[i] == '/' ? i + 1 : k;
+        common = k;
+    }
+    return x->sources[source].name + common;
+}
 
 /* Columns of a UTF-8 text: one for each character. */
 static size_t columns(const char *s, size_t n)
@@ -284,17 +298,17 @@ static void put_evidence(const struct td_explain *x, struct page *p)
 {
     const struct td_candidate *c = &x->verdict.candidates[0];
     if (c->failure) {
-        put_line_of(p, "evidence", x->sources[c->failure->source].name,
+        put_line_of(p, "evidence", td_report_file(x, c->failure->source),
                     c->failure->line, c->failure->text);
         return;
     }
     const struct td_hit *h = &x->hits[c->hit];
-    put_line_of(p, "evidence", x->sources[h->source].name, h->line, h->text);
+    put_line_of(p, "evidence", td_report_file(x, h->source), h->line, h->text);
     uint32_t more[3];
     size_t n = td_report_others(x, TD_OTHER_EVIDENCE, more, TD_COUNT(more));
     for (size_t i = 0; i < n; i++) {
         h = &x->hits[more[i]];
-        put_line_of(p, "", x->sources[h->source].name, h->line, h->text);
+        put_line_of(p, "", td_report_file(x, h->source), h->line, h->text);
     }
 }
 
@@ -313,7 +327,7 @@ static void put_followed(const struct td_explain *x, struct page *p)
             td_sentence(x, h, r->says, &b);
         else
             td_buf_adds(&b, k ? k->title : r->id);
-        td_buf_addf(&b, " (%s:%" PRIu64, x->sources[h->source].name, h->line);
+        td_buf_addf(&b, " (%s:%" PRIu64, td_report_file(x, h->source), h->line);
         if (x->rule_counts[h->rule].seen > 1)
             td_buf_addf(&b, ", %" PRIu32 " times", x->rule_counts[h->rule].seen);
         td_buf_addc(&b, ')');
@@ -349,12 +363,14 @@ static void put_candidates(const struct td_explain *x, struct page *p)
     for (size_t i = 1; i < v->count; i++) {
         const struct td_candidate *c = &v->candidates[i];
         struct td_buf b;
+        if (c->weight < MENTION || (c->grade == TD_GRADE_NONE && v->grade != c->grade))
+            continue; /* a hint beside a better answer */
         td_buf_init(&b, PART_BYTES);
         td_report_cause(x, c, &b);
         td_buf_addf(&b, " (%s", td_grade_name(c->grade));
         const struct td_hit *h = td_report_hit(x, c);
         if (h)
-            td_buf_addf(&b, ", %s:%" PRIu64, x->sources[h->source].name, h->line);
+            td_buf_addf(&b, ", %s:%" PRIu64, td_report_file(x, h->source), h->line);
         td_buf_addc(&b, ')');
         if (c->kind && c->kind->missing) {
             td_buf_adds(&b, "; it would be settled by ");
@@ -369,12 +385,12 @@ static void put_known(const struct td_explain *x, struct page *p)
 {
     struct td_buf b;
     td_buf_init(&b, PART_BYTES);
-    who_waits(x, &b);
+    td_report_known(x, &b);
     put_section(p, "known", 0, &b);
     td_buf_release(&b);
     if (x->verdict.unknown >= 0) {
         const struct td_hit *h = &x->hits[x->verdict.unknown];
-        put_line_of(p, "first error", x->sources[h->source].name, h->line, h->text);
+        put_line_of(p, "first error", td_report_file(x, h->source), h->line, h->text);
     }
 }
 
@@ -401,8 +417,8 @@ static void put_notes(const struct td_explain *x, struct page *p)
     td_buf_init(&b, PART_BYTES);
     for (size_t i = 0; i < x->nsources; i++)
         if (x->sources[i].unreadable)
-            td_buf_addf(&b, "%s%s: %s", b.len ? "; " : "", x->sources[i].name,
-                        x->sources[i].note);
+            td_buf_addf(&b, "%s%s: %s", b.len ? "; " : "",
+                        td_report_file(x, (uint32_t)i), x->sources[i].note);
     put_section(p, "note", 0, &b);
     td_buf_release(&b);
 }

@@ -14,7 +14,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LINES_MAX = 400, HOST_COLUMNS = 20 };
+enum {
+    LINES_MAX = 400,
+    HOST_COLUMNS = 24,
+    HINT = 30 /* weight below which a cause is a mere hint */
+};
 
 struct entry {
     double time; /* -1: not told, stays behind its predecessor */
@@ -29,10 +33,14 @@ static int by_time(const void *pa, const void *pb)
     return a->hit < b->hit ? -1 : a->hit > b->hit;
 }
 
-static bool is_shown(const struct td_rule *r)
+/* Rank of a hit among those of its line: a cause before an effect before a step. */
+static int shown(const struct td_hit *h)
 {
-    return r->role == TD_ROLE_CAUSE || r->role == TD_ROLE_EFFECT ||
-           r->role == TD_ROLE_PHASE;
+    const struct td_rule *r = td_rule_at(h->rule);
+    return r->role == TD_ROLE_CAUSE && h->weight >= HINT ? 3
+           : r->role == TD_ROLE_EFFECT                   ? 2
+           : r->role == TD_ROLE_PHASE                    ? 1
+                                                         : 0;
 }
 
 static size_t collect(const struct td_explain *x, struct entry *out)
@@ -40,8 +48,14 @@ static size_t collect(const struct td_explain *x, struct entry *out)
     size_t n = 0;
     for (size_t i = 0; i < x->nhits; i++) {
         const struct td_hit *h = &x->hits[i];
-        if (!is_shown(td_rule_at(h->rule)))
+        const struct td_hit *before = n > 0 ? &x->hits[out[n - 1].hit] : NULL;
+        if (shown(h) == 0)
             continue;
+        if (before && before->source == h->source && before->line == h->line) {
+            if (shown(h) > shown(before))
+                out[n - 1].hit = (uint32_t)i;
+            continue;
+        }
         double t = h->time < 0 ? -1 : h->time + x->sources[h->source].shift;
         if (t < 0 && n > 0 && x->hits[out[n - 1].hit].source == h->source)
             t = out[n - 1].time;
@@ -86,7 +100,7 @@ static void put_entry(const struct td_explain *x, const struct entry *e, double 
     td_buf_addf(out, "%-*.*s %s ", HOST_COLUMNS, HOST_COLUMNS, who, mark);
     size_t room = style->width > 60 ? (size_t)style->width - 36 : TD_TEXT_MAX;
     size_t before = out->len;
-    put_plain(out, x->sources[h->source].name, 60);
+    put_plain(out, td_report_file(x, h->source), 60);
     td_buf_addf(out, ":%" PRIu64 "  ", h->line);
     size_t used = out->len - before;
     put_plain(out, h->text, room > used + 20 ? room - used : 20);
@@ -110,15 +124,15 @@ enum td_status td_explain_timeline(const struct td_explain *x,
         td_buf_addf(out, "... and %zu more\n", n - LINES_MAX);
     for (size_t i = 0; i < x->nsources; i++)
         if (fabs(x->sources[i].shift) > 0.5)
-            td_buf_addf(out, "clock     %s is shifted by %+.1f s\n", x->sources[i].name,
-                        x->sources[i].shift);
+            td_buf_addf(out, "clock     %s is shifted by %+.1f s\n",
+                        td_report_file(x, (uint32_t)i), x->sources[i].shift);
     for (size_t i = 0; i < x->nstreams && i < LINES_MAX; i++) {
         const struct td_stream *s = &x->streams[i];
         if (!*s->role || s->pid < 0)
             continue;
         td_buf_addf(out, "last      %s pid %ld, line %" PRIu64 " of ", s->role, s->pid,
                     s->last_line);
-        put_plain(out, x->sources[s->source].name, 60);
+        put_plain(out, td_report_file(x, s->source), 60);
         td_buf_addf(out, ", %s: ", td_report_step(s->step));
         put_plain(out, s->last_text, 80);
         td_buf_addc(out, '\n');
