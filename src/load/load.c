@@ -31,10 +31,11 @@
 
 enum {
     PAGE = 4096, /* alignment of direct reads; a multiple of every sector size */
-    MAX_CHUNK = 2 << 20,   /* large enough for a disk, small enough for a cache */
-    MIN_CHUNK = 256 << 10, /* of small models */
+    DIRECT_CHUNK = 2 << 20,   /* large enough for a disk */
+    CACHED_CHUNK = 512 << 10, /* small enough for a processor's cache */
+    MIN_CHUNK = 128 << 10,    /* of small models */
     DIRECT_FROM = 256 << 10,
-    DEFAULT_THREADS = 8,
+    DEFAULT_THREADS = 16, /* as many reads at a time as keep a fast disk busy */
     EVENT_NS = 100000000
 };
 
@@ -60,11 +61,10 @@ struct loader {
 /* One thread's files and memory. */
 struct reader {
     struct loader *l;
-    char *memory; /* as allocated */
-    size_t bytes;
     char *buffer;          /* PAGE-aligned, with a PAGE of room in front */
     int32_t shard;         /* that the files belong to, -1: none */
     int fd, direct;        /* -1: not open, or not possible */
+    int64_t read, calls;   /* counted here first: no counter is shared by all reads */
     struct td_error error; /* its failure, until it is handed over */
 };
 
@@ -135,8 +135,8 @@ static enum td_status read_bytes(struct reader *r, const struct td_run *run, cha
     ssize_t got = td_pread(r->fd, out, (size_t)n, offset);
     if (got != (ssize_t)n)
         return read_failed(r, run, offset, n, got);
-    atomic_fetch_add(&r->l->read, n);
-    atomic_fetch_add(&r->l->calls, 1);
+    r->read += n;
+    r->calls++;
     return TD_OK;
 }
 
@@ -151,8 +151,8 @@ static bool read_direct(struct reader *r, const struct td_run *run, char **data)
     ssize_t got = pread(r->direct, r->buffer, (size_t)n, (off_t)(run->offset - skip));
     if (got < skip + run->bytes)
         return false;
-    atomic_fetch_add(&r->l->read, got);
-    atomic_fetch_add(&r->l->calls, 1);
+    r->read += got;
+    r->calls++;
     *data = r->buffer + skip;
     return true;
 }
@@ -179,9 +179,11 @@ static enum td_status read_rows(struct reader *r, const struct td_run *run, char
 {
     const struct td_part *p = &r->l->plan.parts[run->first];
     enum td_status s = TD_OK;
-    /* the rows lie close together: let the disk fetch them in large requests */
-    (void)posix_fadvise(r->fd, (off_t)run->offset, (off_t)run->bytes,
-                        POSIX_FADV_WILLNEED);
+    /* where whole pages are left out the kernel sees no sequence and would fetch page by
+     * page: let it fetch all in large requests */
+    if (p->pitch - p->slice >= PAGE)
+        (void)posix_fadvise(r->fd, (off_t)run->offset, (off_t)run->bytes,
+                            POSIX_FADV_WILLNEED);
     for (int64_t i = 0; i < p->n_rows && s == TD_OK; i++) {
         s = read_bytes(r, run, r->buffer + i * p->slice, p->offset + i * p->pitch,
                        p->slice);
@@ -288,6 +290,8 @@ static void *read_all(void *self)
             maybe_report(l);
     }
     close_files(r);
+    atomic_fetch_add(&l->read, r->read);
+    atomic_fetch_add(&l->calls, r->calls);
     if (s == TD_OK || atomic_exchange(&l->stop, true))
         return NULL;
     (void)pthread_mutex_lock(&l->lock);
@@ -297,45 +301,39 @@ static void *read_all(void *self)
     return NULL;
 }
 
-static enum td_status reader_init(struct reader *r, struct loader *l, size_t bytes,
-                                  struct td_error *err)
+static char *round_up(char *p)
 {
-    *r = (struct reader){.l = l, .bytes = bytes, .shard = -1, .fd = -1, .direct = -1};
-    td_error_init(&r->error);
-    r->memory = td_alloc_aligned(bytes);
-    if (!r->memory)
-        return td_error_set(err, TD_E_NOMEM,
-                            "no memory for a buffer of %zu bytes to "
-                            "load %s",
-                            bytes, l->dir->path);
-    uintptr_t first = (uintptr_t)r->memory + (uintptr_t)2 * PAGE - 1;
-    r->buffer = r->memory + (first - first % PAGE - (uintptr_t)r->memory);
-    return TD_OK;
+    return p + (PAGE - (uintptr_t)p % PAGE) % PAGE;
 }
 
-/* Runs n readers, the first of them in this thread. */
+/* Runs n readers, the first of them in this thread, each with `bytes` of buffer. */
 static enum td_status run_readers(struct loader *l, int n, size_t bytes,
                                   struct td_error *err)
 {
     struct reader readers[TD_MAX_LOAD_THREADS];
     pthread_t threads[TD_MAX_LOAD_THREADS];
-    int ready = 0, started = 1;
-    enum td_status s = TD_OK;
-    while (ready < n && s == TD_OK)
-        s = reader_init(&readers[ready++], l, bytes, err);
+    int started = 1;
+    /* one block, so that it is large enough for huge pages: fewer pieces for the disk */
+    size_t total = (size_t)n * bytes + PAGE;
+    char *memory = td_alloc_aligned(total);
+    if (!memory)
+        return td_error_set(err, TD_E_NOMEM,
+                            "no memory for %zu bytes of buffers to load %s", total,
+                            l->dir->path);
+    for (int i = 0; i < n; i++) {
+        readers[i] = (struct reader){.l = l, .shard = -1, .fd = -1, .direct = -1};
+        readers[i].buffer = round_up(memory) + (size_t)i * bytes + PAGE;
+        td_error_init(&readers[i].error);
+    }
     /* a thread that the system refuses only makes it slower */
-    while (s == TD_OK && started < n &&
+    while (started < n &&
            pthread_create(&threads[started], NULL, read_all, &readers[started]) == 0)
         started++;
-    if (s == TD_OK)
-        (void)read_all(&readers[0]);
+    (void)read_all(&readers[0]);
     for (int i = 1; i < started; i++)
         (void)pthread_join(threads[i], NULL);
-    for (int i = 0; i < ready; i++)
-        td_free_aligned(readers[i].memory, bytes);
-    if (s != TD_OK || l->status == TD_OK)
-        return s;
-    if (err && err->code == TD_OK)
+    td_free_aligned(memory, total);
+    if (l->status != TD_OK && err && err->code == TD_OK)
         *err = l->error;
     return l->status;
 }
@@ -399,14 +397,16 @@ enum td_status td_load(const struct td_model_dir *dir, const struct td_piece *pi
     int64_t limit = opts->staging > 0 ? TD_MIN(opts->staging, TD_MAX_STAGING)
                                       : (int64_t)TD_MAX_STAGING;
     int64_t wanted = wanted_bytes(dir, pieces, n);
-    int64_t chunk = TD_MIN(wanted / 16, (int64_t)MAX_CHUNK);
-    chunk = TD_MIN(TD_MAX(chunk, (int64_t)MIN_CHUNK), limit);
-    l.next_event_ns = l.start_ns + EVENT_NS;
     l.drop = decide_drop(opts, wanted);
+    int64_t chunk = l.drop ? DIRECT_CHUNK : CACHED_CHUNK;
+    chunk = TD_MAX(TD_MIN(wanted / 64, chunk), (int64_t)MIN_CHUNK);
+    chunk = TD_MIN(chunk, limit);
+    l.next_event_ns = l.start_ns + EVENT_NS;
     enum td_status s = td_load_plan_make(dir, pieces, n, chunk, &l.plan, err);
     if (s != TD_OK)
         return s;
-    int64_t bytes = l.plan.staging + INT64_C(4) * PAGE;
+    /* room in front, for the pages at both ends, and whole pages each */
+    int64_t bytes = (l.plan.staging / PAGE + 4) * PAGE;
     int threads = thread_count(opts, l.plan.n_runs);
     threads = (int)TD_MIN((int64_t)threads, TD_MAX(limit / bytes, 1));
     if (l.plan.staging > TD_MAX_STAGING)

@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * bench_load MODEL [RANK RANKS [THREADS]]: how fast a rank's weights are read.
+ *
+ * Reads the slice of one rank through td_load() with a callback that copies, and the
+ * same number of bytes from the same files with plain parallel reads, both into fresh
+ * memory, each with the files in the page cache (warm) and out of it (cold). Prints
+ * rates and their ratio; docs/SPEED.md keeps results.
+ */
+#define _GNU_SOURCE /* O_DIRECT */
+#include "base/clock.h"
+#include "base/limits.h"
+#include "base/mem.h"
+#include "model/names.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { BLOCK = 2 << 20, REPEATS = 5 };
+
+struct bench {
+    struct td_config cfg;
+    struct td_model_dir dir;
+    struct td_weights weights;
+    struct td_piece *pieces;
+    size_t n;
+    char *to;
+    int threads;
+
+    /* plain reads */
+    int flags;
+    _Atomic int64_t next;
+    int64_t bytes;
+};
+
+static void fail(const struct td_error *err)
+{
+    (void)fprintf(stderr, "error   %s\ncause   %s\n", err->what, err->why);
+    exit(1);
+}
+
+static enum td_status copy(void *self, const struct td_piece *p, int64_t row0,
+                           int64_t n_rows, const void *bytes, struct td_error *err)
+{
+    const struct bench *b = self;
+    int64_t row = p->n_cols * td_dtype_bits(b->dir.tensors[p->tensor].dtype) / 8;
+    (void)err;
+    memcpy(b->to + (size_t)(uintptr_t)p->user + row0 * row, bytes,
+           (size_t)(n_rows * row));
+    return TD_OK;
+}
+
+static void open_model(struct bench *b, const char *model, int rank, int ranks)
+{
+    struct td_slice slice;
+    struct td_error err;
+    int64_t at = 0;
+    td_error_init(&err);
+    if (td_config_read(model, &b->cfg, &err) != TD_OK ||
+        td_model_dir_open(model, &b->dir, &err) != TD_OK ||
+        td_slice_make(&b->cfg, rank, ranks, &slice, &err) != TD_OK ||
+        td_weights_bind(&b->cfg, &b->dir, &slice, TD_UNKNOWN_FAILS, &b->weights,
+                        &err) != TD_OK)
+        fail(&err);
+    b->pieces = td_calloc(6 * b->weights.count, sizeof(*b->pieces));
+    if (!b->pieces)
+        exit(1);
+    for (size_t i = 0; i < b->weights.count; i++) {
+        const struct td_weight *w = &b->weights.w[i];
+        b->n += (size_t)td_weight_pieces(w, NULL, b->pieces + b->n);
+        b->n += (size_t)td_weight_scale_pieces(w, NULL, b->pieces + b->n);
+    }
+    for (size_t i = 0; i < b->n; i++) {
+        struct td_piece *p = &b->pieces[i];
+        p->user = (void *)(uintptr_t)at;
+        at +=
+            p->n_rows * p->n_cols * td_dtype_bits(b->dir.tensors[p->tensor].dtype) / 8;
+    }
+    b->bytes = at;
+}
+
+/* One block after the other, from the files as if they were one. */
+static void *read_blocks(void *self)
+{
+    struct bench *b = self;
+    int fd = -1;
+    int32_t open_shard = -1;
+    for (;;) {
+        int64_t at = atomic_fetch_add(&b->next, BLOCK), left = at;
+        if (at >= b->bytes)
+            break;
+        int32_t s = 0;
+        while (s + 1 < b->dir.n_shards && left >= b->dir.shards[s].size)
+            left -= (b->dir.shards[s++].size + BLOCK - 1) / BLOCK * BLOCK;
+        if (s != open_shard) {
+            if (fd >= 0)
+                (void)close(fd);
+            fd = open(b->dir.shards[s].path, O_RDONLY | b->flags);
+            open_shard = s;
+        }
+        if (fd < 0 || pread(fd, b->to + at, BLOCK, (off_t)left) < 0)
+            perror(b->dir.shards[s].path);
+    }
+    if (fd >= 0)
+        (void)close(fd);
+    return NULL;
+}
+
+static void plain(struct bench *b)
+{
+    pthread_t threads[TD_MAX_LOAD_THREADS];
+    int n = 0;
+    b->next = 0;
+    while (n < b->threads && pthread_create(&threads[n], NULL, read_blocks, b) == 0)
+        n++;
+    for (int i = 0; i < n; i++)
+        (void)pthread_join(threads[i], NULL);
+}
+
+static void forget(const struct bench *b)
+{
+    for (int32_t i = 0; i < b->dir.n_shards; i++) {
+        int fd = open(b->dir.shards[i].path, O_RDONLY);
+        if (fd < 0)
+            continue;
+        (void)fdatasync(fd);
+        (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+        (void)close(fd);
+    }
+}
+
+/* Seconds of one go; memory is fresh each time. */
+static double once(struct bench *b, bool load, bool cold, enum td_load_cache cache,
+                   struct td_load_stats *stats)
+{
+    size_t room = (size_t)b->bytes + 2 * (size_t)BLOCK;
+    struct td_error err;
+    td_error_init(&err);
+    b->to = td_alloc_aligned(room);
+    if (!b->to)
+        exit(1);
+    b->flags = cold && !load ? O_DIRECT : 0;
+    if (cold)
+        forget(b);
+    double start = td_clock_now();
+    struct td_load_opts opts = {.threads = b->threads, .cache = cache};
+    if (!load)
+        plain(b);
+    else if (td_load(&b->dir, b->pieces, b->n, &opts, copy, b, stats, &err) != TD_OK)
+        fail(&err);
+    double seconds = td_clock_now() - start;
+    td_free_aligned(b->to, room);
+    return seconds;
+}
+
+static double best(struct bench *b, bool load, bool cold, enum td_load_cache cache,
+                   struct td_load_stats *stats)
+{
+    double least = 1e30;
+    for (int i = 0; i < REPEATS; i++)
+        least = TD_MIN(least, once(b, load, cold, cache, stats));
+    return (double)b->bytes / least * 1e-9;
+}
+
+int main(int argc, char **argv)
+{
+    struct bench b = {.threads = 8};
+    struct td_load_stats stats = {0};
+    if (argc < 2 || argc == 3 || argc > 5) {
+        (void)fprintf(stderr, "usage: bench_load MODEL [RANK RANKS [THREADS]]\n");
+        return 2;
+    }
+    if (argc == 5)
+        b.threads =
+            TD_MAX(TD_MIN((int)strtol(argv[4], NULL, 10), TD_MAX_LOAD_THREADS), 1);
+    open_model(&b, argv[1], argc > 2 ? (int)strtol(argv[2], NULL, 10) : 0,
+               argc > 3 ? (int)strtol(argv[3], NULL, 10) : 1);
+    (void)printf("%zu pieces, %.1f MB, %d threads, best of %d\n", b.n,
+                 (double)b.bytes * 1e-6, b.threads, REPEATS);
+    (void)once(&b, false, false, TD_LOAD_CACHE_KEEP, NULL);
+    double base = best(&b, false, false, TD_LOAD_CACHE_KEEP, NULL);
+    double warm = best(&b, true, false, TD_LOAD_CACHE_KEEP, &stats);
+    (void)printf("warm    load %.2f GB/s, plain reads %.2f GB/s, ratio %.2f\n", warm,
+                 base, warm / base);
+    (void)printf("        %.4f bytes read for each one wanted, %" PRId64
+                 " calls, %.1f MB staging\n",
+                 (double)stats.read / (double)stats.bytes, stats.calls,
+                 (double)stats.staging * 1e-6);
+    base = best(&b, false, true, TD_LOAD_CACHE_DROP, NULL);
+    double cold = best(&b, true, true, TD_LOAD_CACHE_DROP, &stats);
+    (void)printf("cold    load %.2f GB/s, direct reads %.2f GB/s, ratio %.2f\n", cold,
+                 base, cold / base);
+    cold = best(&b, true, true, TD_LOAD_CACHE_KEEP, &stats);
+    (void)printf("        through the page cache %.2f GB/s\n", cold);
+    td_weights_release(&b.weights);
+    td_model_dir_release(&b.dir);
+    td_free(b.pieces);
+    return 0;
+}
