@@ -33,17 +33,17 @@
       "longest answer, reasoning included (default: until the context ends)")          \
     X(TEMPERATURE, "temperature", 't', TD_OPT_REAL, TD_VERB_RUN, "T", NULL, 0, 2,      \
       "0: always the most probable token; 1: as probable as the model says (this and " \
-      "the next five: default as in generation_config.json)")                          \
+      "the next four: default as in generation_config.json)")                          \
     X(TOP_P, "top-p", 0, TD_OPT_REAL, TD_VERB_RUN, "P", NULL, 1e-6, 1,                 \
       "draw from the most probable tokens that together reach P; 1: from all")         \
     X(TOP_K, "top-k", 0, TD_OPT_INT, TD_VERB_RUN, "K", NULL, 0, 1 << 24,               \
       "draw from the K most probable tokens; 0: from all")                             \
     X(MIN_P, "min-p", 0, TD_OPT_REAL, TD_VERB_RUN, "P", NULL, 0, 1,                    \
       "leave out tokens with less than P times the largest probability")               \
-    X(PRESENCE_PENALTY, "presence-penalty", 0, TD_OPT_REAL, TD_VERB_RUN, "X", NULL,    \
-      -2, 2, "taken off the logit of every token the answer already has")              \
     X(REPETITION_PENALTY, "repetition-penalty", 0, TD_OPT_REAL, TD_VERB_RUN, "X",      \
       NULL, 0.01, 100, "divides the logit of every token seen so far; 1: off")         \
+    X(PRESENCE_PENALTY, "presence-penalty", 0, TD_OPT_REAL, TD_VERB_RUN, "X", NULL,    \
+      -2, 2, "taken off the logit of every token the answer already has")              \
     X(SEED, "seed", 0, TD_OPT_INT, TD_VERB_RUN, "N", NULL, 0, 9007199254740992.0,      \
       "same seed, same text (default: another one each time)")                         \
     X(NUMERICS, "numerics", 0, TD_OPT_CHOICE, TD_VERB_RUN, "f32|bf16", "bf16", 0, 0,   \
