@@ -355,7 +355,8 @@ def compare_random_ids(ours, ref):
 
 
 def compare_speed(ours, ref, specials, repeats):
-    """Both encode the same texts in turn, on one thread; medians."""
+    """Both encode the same texts in turn, on one thread; medians of processor time, so
+    that what else the machine does matters less."""
     kinds = {"english and code": repository_text()}
     for name, texts in corpus(specials):
         if name in SCRIPTS:
@@ -380,9 +381,9 @@ def compare_speed(ours, ref, specials, repeats):
 
 
 def timed(work):
-    start = time.perf_counter()
+    start = time.process_time()
     work()
-    return time.perf_counter() - start
+    return time.process_time() - start
 
 
 def flagged_tokenizer():

@@ -36,8 +36,8 @@ struct td_tokenizer;
 /* Reads dir/tokenizer.json and, when it is there, dir/tokenizer_config.json: further
  * added tokens, flags of known ones, the end-of-sequence token. *out is freed with
  * td_tokenizer_free(). Errors name file and place: TD_E_NOT_FOUND, TD_E_JSON,
- * TD_E_TOKENIZER (damaged, or of a kind that tandem does not read), TD_E_LIMIT,
- * TD_E_NOMEM, TD_E_IO, TD_E_LFS_POINTER. */
+ * TD_E_TOKENIZER (damaged, or of a kind that tandem does not read), TD_E_CONFIG (a value
+ * of the wrong type), TD_E_LIMIT, TD_E_NOMEM, TD_E_IO, TD_E_LFS_POINTER. */
 enum td_status td_tokenizer_load(const char *dir, struct td_tokenizer **out,
                                  struct td_error *err);
 
