@@ -62,9 +62,9 @@ struct loader {
 struct reader {
     struct loader *l;
     char *buffer;          /* PAGE-aligned, with a PAGE of room in front */
+    int64_t read, calls;   /* counted here first: no counter is shared by all reads */
     int32_t shard;         /* that the files belong to, -1: none */
     int fd, direct;        /* -1: not open, or not possible */
-    int64_t read, calls;   /* counted here first: no counter is shared by all reads */
     struct td_error error; /* its failure, until it is handed over */
 };
 
