@@ -155,7 +155,7 @@ const struct td_kind td_kinds_cluster[] = {
 {"same-host-ip-on-two-nodes", ADDR, "two nodes have the same host address",
  "set VLLM_HOST_IP on each node to its own address, not in a file that all nodes share", 0, "ray-node-ip-mismatch"},
 {"ssh-to-fabric-address-fails", ADDR, "ssh to the other host's address fails",
- "ssh to an address that answers, or let sshd listen on the fabric interface and open port 22 there", "`ping` and `ssh -v` to that address", "mpi-daemon-start-failed image-transfer-failed"},
+ "ssh to an address that answers, or let sshd listen on the fabric interface and open port 22 there", "`ping` and `ssh -v` to that address", "image-transfer-failed"},
 {"tcpstore-unreachable", ADDR, "a rank cannot reach the store of rank 0",
  "let every layer use the network that works: set VLLM_HOST_IP (MASTER_ADDR, --dist-init-addr) to rank 0's address in it, GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME to its interface; open the port if a firewall is between",
  "`ip route get ADDRESS` and `nc -vz ADDRESS PORT` on the host that prints the line, and rank 0's log (does it still run?)", "peer-died-tcpstore-closed native-crash-in-ray-worker engine-bug-multinode-assert"},

@@ -49,6 +49,8 @@ NOISE("noise/metrics-exporter", "metrics exporter|metrics agent|"
 NOISE("noise/ray-sigterm", "regarding sigterm received, please ignore", 0, "Ray's own note about its end"),
 NOISE("noise/ray-stopped", "received sigterm. existing local drain|gcs server received sigterm|received sigterm node_id|reason_message: \"received sigterm|exiting with sigterm",
       0, "Ray was stopped on request"),
+NOISE("noise/port-retry", "retrying with a new port", 0, "another port was taken instead"),
+NOISE("noise/c10d-v6-name", "gai error", "IPv6 network addresses of .{1,120}gai error: -(5|9)\\b", "the name has no IPv6 address; IPv4 follows"),
 NOISE("noise/killed-zero", "killed due to memory pressure",
       "\\b0 Workers \\(tasks / actors\\) killed due to memory pressure", "no worker was killed"),
 

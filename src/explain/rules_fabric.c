@@ -38,7 +38,7 @@ EITHER("fabric/gdr-disabled", "gpudirect-not-supported", 35, "gdr 0|gpu direct r
 CAUSE("fabric/modify-110", "hca-list-pairs-wrong-ports", 80, "ibv_modify_qp",
       "ibv_modify_qp failed with (?:error )?(?:110 )?(?:Connection timed out)(?:.{0,20}110)?(?:,? on dev ([\\w:]+))?", 0,
       "a queue pair cannot be connected[ on $1]: the ports that are paired are not on the same wire"),
-CAUSE("fabric/modify-61", "roce-gid-index", 86, "ibv_modify_qp",
+CAUSE("fabric/modify-61", "roce-gid-index", 82, "ibv_modify_qp",
       "ibv_modify_qp failed with (?:error )?(?:61|No data available)(?:.{0,60}on dev ([\\w:]+))?", 0,
       "the GID index that is used is empty[ on $1]"),
 CAUSE("fabric/modify-22", "roce-gid-index", 66, "ibv_modify_qp",
@@ -72,6 +72,10 @@ CAUSE("fabric/jaccl-rtr", "rdma-state-stale", 76, "queue pair to", "\\[jaccl\\] 
 CAUSE("fabric/jaccl-other", "rdma-state-stale", 55, "[jaccl]", "\\[jaccl\\](?!.{0,20}Creating the queue).{0,60}(fail|could ?n.t|error)", 0, 0),
 CAUSE("fabric/runner-segv", "rdma-absent-not-checked", 62, "runnerfailed", "RunnerFailed.{0,60}(signal=11|Segmentation fault)", 0,
       "a runner crashed in the RDMA library: these machines have no RDMA that can be used"),
+
+CAUSE("fabric/gid-text", "roce-gid-index", 74, "gid index|gid_index", "gid.?index.{0,40}(invalid|out of range|not found|does not exist|empty|mismatch)|(invalid|bad|no) gid.?index", 0, "the GID index that is set does not exist or does not fit"),
+CAUSE("fabric/reg-mr-fault", "kernel-pinning-regression", 60, "ibv_reg_mr", "ibv_reg_mr(?:_iova2)? failed with (?:error )?(?:14 )?Bad address", 0, "memory cannot be pinned for RDMA on this kernel"),
+CAUSE("fabric/net-types", "hca-list-pairs-wrong-ports", 72, "attempted to connect incompatible devices|device is incompatible with the local", 0, 0, "devices of different link types are paired: the lists of the two hosts do not match"),
 
 /* --- memory registration --- */
 CAUSE("fabric/reg-mr", "kernel-pinning-regression", 66, "ibv_reg_mr", "ibv_reg_mr(?:_iova2)? failed with (?:error )?(?:12 )?Cannot allocate memory", "!fabric/memlock-text",

@@ -38,8 +38,9 @@ CAUSE("host/shm-create", "dev-shm-too-small", 84, "creating shared memory segmen
       "/dev/shm is too small: a segment of $1 bytes did not fit"),
 CAUSE("host/shm-create-only", "dev-shm-too-small", 66, "creating shared memory segment", "Error while creating shared memory segment", "!host/shm-fallocate !host/shm-extend", "a shared-memory segment could not be made"),
 CAUSE("host/shm-torch", "dev-shm-too-small", 89, "insufficient shared memory|unable to write to file </torch_|unable to mmap|shared memory object", "(insufficient shared memory|unable to (write to file|mmap).{0,60}torch_|No space left.{0,40}shared memory)", 0, "/dev/shm is too small"),
+CAUSE("host/shm-psm", "dev-shm-too-small", 87, "no space left on device", "No space left on device:? .{0,10}/?(psm_|sem\\.|mp-\\w+|torch_\\d)", 0, "/dev/shm is too small"),
 CAUSE("host/bus-error", "dev-shm-too-small", 74, "sigbus|bus error", "(SIGBUS received|Bus error|signal 7\\b|SIGBUS)", 0, "a process got SIGBUS: a page of /dev/shm could not be allocated"),
-CAUSE("host/shm-67108864", "dev-shm-too-small", 60, "capacity: 67108864|has only 67108864|capacity: 0.06", 0, "host/bus-error|effect/raylet-worker-died", "/dev/shm has docker's default size of 64 MB"),
+CAUSE("host/shm-67108864", "dev-shm-too-small", 60, "capacity: 67108864|/dev/shm because /dev/shm has only|capacity: 0.06", 0, "host/bus-error|effect/raylet-worker-died", "/dev/shm has docker's default size of 64 MB"),
 
 /* --- limits --- */
 CAUSE("host/thread-limit", "thread-or-fd-limit", 91, "pthread_create failed|thread creation failed|can't start new thread|retry: resource temporarily unavailable|unable to create thread|cannot create thread|failed to create thread|thread: resource temporarily unavailable",

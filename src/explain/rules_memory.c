@@ -47,8 +47,13 @@ CAUSE_IF("memory/free-held", "gpu-held-by-earlier-process", 70, FREE_LIT, FREE_R
 CAUSE_IF("memory/free-restarts", "restart-loop-memory-leak", 76, FREE_LIT, FREE_RE, 0,
       "a start that cannot succeed is repeated again and again, and every attempt finds less free memory[ (now $2 of $3 GiB)]", td_check_restarts),
 
+CAUSE("memory/profiling-moved", "gpu-held-by-earlier-process", 76, "error in memory profiling", "Error in memory profiling\\. Initial free memory ([\\d.]+ ?\\w*), current free memory ([\\d.]+ ?\\w*)", 0,
+      "another process gave GPU memory back while it was being measured (from $1 to $2 free)"),
+CAUSE("memory/device-busy", "gpu-held-by-earlier-process", 72, "busy or unavailable", "CUDA-capable device\\(s\\) is/are busy or unavailable|devices? (is|are) busy or unavailable", 0,
+      "the GPU is used by another process"),
+
 /* --- KV cache --- */
-CAUSE("memory/kv-none", "kv-cache-negative", 86, "no available memory for the cache blocks", 0, 0,
+CAUSE("memory/kv-none", "kv-cache-negative", 84, "no available memory for the cache blocks", 0, 0,
       "after weights and working memory nothing is left for the cache"),
 CAUSE("memory/kv-minus", "kv-cache-negative", 88, "available kv cache memory: -", "Available KV cache memory: (-[\\d.]+ ?\\w+)", 0,
       "weights and working memory exceed the fraction that is allowed: $1 are left for the cache"),
@@ -82,6 +87,8 @@ CAUSE("memory/oom-killer", "host-oom-killed-137", 88, "invoked oom-killer|out of
 FACT("memory/vllm-comm", "vllm::worker|vllm::engine", "(VLLM::(?:Worker|Engine)\\w*)(?: invoked oom-killer|\\) total-vm)", "vllm_killed"),
 CAUSE("memory/nv-no-memory", "host-wedge-unified-memory", 80, "nv_err_no_memory", "(Out of memory \\[NV_ERR_NO_MEMORY\\]|NV_ERR_NO_MEMORY)", 0,
       "the GPU driver could not get memory from the pool that CPU and GPU share, and the host stood still"),
+CAUSE("memory/soft-lockup", "host-wedge-unified-memory", 56, "soft lockup|self-detected stall|detected stalls on cpus", 0, 0, "the host's processors stood still"),
+CAUSE("memory/earlyoom", "host-oom-killed-137", 84, "earlyoom|systemd-oomd", "(earlyoom.{0,40}(sending SIG|low memory)|systemd-oomd.{0,80}[Kk]illed|Killed .{1,120} due to memory (pressure|used))", 0, "a memory guard of the host killed a process"),
 CAUSE("memory/hung-task", "host-wedge-unified-memory", 50, "blocked for more than", "task (\\S+) blocked for more than (\\d+) seconds", 0,
       "the host stood still: $1 was blocked for more than $2 s"),
 CAUSE("memory/page-alloc", "host-wedge-unified-memory", 60, "page allocation failure|page allocation stalls", 0, 0, "the kernel could not get memory"),

@@ -10,7 +10,7 @@
 const struct td_rule td_rules_net[] = {
 
 /* --- c10d store --- */
-CAUSE_IF("net/store-apart", "tcpstore-unreachable", 86, "while trying to connect to|client socket has timed out",
+CAUSE_IF("net/store-apart", "tcpstore-unreachable", 84, "while trying to connect to|client socket has timed out",
       "timed out after (\\d+) ?ms while trying to connect to \\(?\\[?([\\w.:-]+?)\\]?, ?(\\d+)\\)?", 0,
       "this host cannot reach rank 0's store at $2, port $3: that address is in none of the networks that the cluster uses otherwise[ (Ray talks over ${ray_head})]", td_check_store_apart),
 CAUSE_IF("net/store-timeout", "tcpstore-unreachable", 70, "while trying to connect to|client socket has timed out",
@@ -42,7 +42,7 @@ CAUSE("net/redis", "firewall-blocks-ports", 62, "could not establish connection 
 EITHER("net/nccl-plugin-only", "firewall-blocks-ports", 6, "no plugin found", 0, 0, "a firewall on the data interface"),
 
 /* --- names --- */
-CAUSE("net/gai", "hostname-unresolvable", 86, "gai error",
+CAUSE("net/gai", "hostname-unresolvable", 84, "gai error",
       "\\(?([\\w.-]+), (\\d+)\\) cannot be retrieved \\(gai error: (-\\d+)", 0, "the name $1 cannot be resolved here"),
 CAUSE("net/resolve", "hostname-unresolvable", 80, "name or service not known|temporary failure in name resolution|nodename nor servname|gaierror",
       "(Name or service not known|Temporary failure in name resolution|nodename nor servname)(?!.{0,80}huggingface)",
@@ -112,7 +112,7 @@ CAUSE("net/orte-uri", "wrong-interface-docker0", 60, "orte_hnp_uri", "orte_hnp_u
       "MPI's launcher offers a container bridge among its addresses, and the remote side tries it"),
 CAUSE("net/ompi-noroute", "wrong-interface-docker0", 60, "unable to reach a process|no route to peer|unreachable process", 0, 0,
       "MPI finds no common network between two processes"),
-CAUSE("net/ssh", "ssh-to-fabric-address-fails", 88, "ssh: connect to host", "ssh: connect to host (\\S+) port (\\d+): (.{5,40})", 0,
+CAUSE("net/ssh", "ssh-to-fabric-address-fails", 84, "ssh: connect to host", "ssh: connect to host (\\S+) port (\\d+): (.{5,40})", 0,
       "ssh to $1 fails ($3)"),
 CAUSE("net/ssh-key", "mpi-daemon-start-failed", 70, "host key verification failed|permission denied (publickey", 0, 0,
       "ssh refuses the log-in to another host, so nothing can be started there"),

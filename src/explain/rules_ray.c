@@ -69,13 +69,13 @@ CAUSE("ray/unique-ip", "same-host-ip-on-two-nodes", 94, "every node should have 
       "two nodes have the same address[ ($1 nodes, $2 addresses)]"),
 
 /* --- reaching the cluster --- */
-CAUSE("ray/gcs-unable", "gcs-unreachable", 86, "unable to connect to gcs", "Unable to connect to GCS(?: at ([\\w.:-]+))?", 0,
+CAUSE("ray/gcs-unable", "gcs-unreachable", 80, "unable to connect to gcs", "Unable to connect to GCS(?: at ([\\w.:-]+))?", 0,
       "nothing answers at the address of Ray's head[ ($1)]"),
 CAUSE("ray/gcs-failed", "gcs-unreachable", 78, "failed to connect to gcs", "Failed to connect to GCS(?: at address ([\\w.:-]+?))?(?: within|[.,]|$)", 0,
       "nothing answers at the address of Ray's head[ ($1)]"),
-CAUSE("ray/no-instance", "gcs-unreachable", 84, "could not find any running ray instance|failed to connect to ray cluster|"
+CAUSE("ray/no-instance", "gcs-unreachable", 78, "could not find any running ray instance|failed to connect to ray cluster|"
       "failed to get cluster id from gcs", 0, 0, "no Ray head was found at the address that is used"),
-CAUSE("ray/client", "gcs-unreachable", 84, "ray client connection timed out|ray client connection failed", 0, 0,
+CAUSE("ray/client", "gcs-unreachable", 80, "ray client connection timed out|ray client connection failed", 0, 0,
       "the ray:// address does not lead to a Ray client port"),
 CAUSE("ray/rpc-unavailable-gcs", "gcs-unreachable", 60, "gcs_rpc_client|gcs_client",
       "(gcs_rpc_client|gcs_client)\\S* (Timed out|.{0,40}Deadline|.{0,60}UNAVAILABLE)", 0, "Ray's head does not answer"),

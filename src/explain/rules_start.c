@@ -45,7 +45,7 @@ CAUSE("start/dp-backend-text", "dp-backend-mismatch", 76, "data_parallel_backend
       "the data-parallel back end does not fit the executor"),
 EITHER("start/mnnvl-hint", "allreduce-workspace-mnnvl", 7, "shared memory broadcast block", "No available shared memory broadcast block found in 60 second", 0,
       "a start that stands still may be setting up a workspace for NVLink between nodes"),
-CAUSE("start/engines-initial", "engine-ready-timeout", 88, "timed out waiting for engines to send|timed out waiting for engine core|did not receive response from front-end|waiting for local engine core",
+CAUSE("start/engines-initial", "engine-ready-timeout", 80, "timed out waiting for engines to send|timed out waiting for engine core|did not receive response from front-end|waiting for local engine core",
       "(Timed out waiting for engine|Did not receive response from front-end)", 0, "the front end gave up waiting while the engines were still loading or warming up"),
 CAUSE("start/server-timeout", "engine-ready-timeout", 80, "server failed to start within|engine is not ready within|did not become ready|not become healthy|failed to become ready",
       0, 0, "the server was not ready within the limit of whoever started it"),

@@ -16,7 +16,7 @@ check fix says "$stdout" '^fix .*--gpu-memory-utilization 0\.80'
 check no_colour test "$(grep -c $'\x1b' <<<"$stdout")" -eq 0
 
 tandem explain --all $cases/five/3-store
-check timeline says "$stdout" '^ +\+[0-9.]+ s +192\.168\.200\.13 rank 1 ! head\.log'
+check timeline says "$stdout" '^ +\+[0-9.]+ s +192\.168\.200\.13 rank 1 +! head\.log'
 
 tandem explain $cases/healthy/ray
 check healthy test "$code" -eq 3
