@@ -208,7 +208,7 @@ int td_check_hangs_here(const struct td_explain *x, const struct td_hit *hit)
 {
     const struct td_source *src = &x->sources[hit->source];
     const struct td_rule *r = td_rule_at(hit->rule);
-    bool here = src->step == hit->step || src->step == TD_STEP_RENDEZ;
+    bool here = src->step == hit->step || src->step <= TD_STEP_COMM_DONE;
     if (strcmp(r->id, "nccl/start-hang") == 0 &&
         times_seen(x, "step/nccl-start") <= times_seen(x, "step/nccl-complete"))
         return DROP;
@@ -266,9 +266,10 @@ int td_check_cut_config(const struct td_explain *x, const struct td_hit *hit)
         return -40;
     for (size_t i = 0; i < x->nhits; i++) /* the exception itself is there */
         if (strncmp(td_rule_at(x->hits[i].rule)->id, "generic/", 8) == 0 &&
-            x->hits[i].source == hit->source)
-            return -30;
-    if (!src->cut && td_fact_get(x, "traceback_head"))
-        return -20;
+            x->hits[i].source == hit->source &&
+            !strstr(x->hits[i].text, "ngine core initialization failed"))
+            return -40;
+    if (!src->cut && src->has_head)
+        return -40;
     return gpus ? 8 : 0;
 }

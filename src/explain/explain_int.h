@@ -29,6 +29,7 @@ struct td_source {
     uint64_t lines, bytes;
     enum td_step step; /* how far the start got by now */
     bool big;          /* too large to look at each line's prefix */
+    bool has_head;     /* some traceback is there from its first line */
     bool cut;          /* begins inside a traceback or a record */
     bool unreadable;   /* could not be opened, or broke off; `note` says why */
     bool binary;

@@ -625,6 +625,20 @@ static size_t unwrap_docker(const char *p, size_t n, char *out, size_t size)
     return k;
 }
 
+/* Ray's "[repeated 3x across cluster]" at the end of a line, and what it says after it. */
+static size_t without_repeated(const char *p, size_t n)
+{
+    static const char mark[] = " [repeated ";
+    for (size_t i = n; i-- > 0;) {
+        if (p[i] != ' ' || n - i < sizeof(mark) - 1 ||
+            memcmp(p + i, mark, sizeof(mark) - 1) != 0)
+            continue;
+        struct cut c = {p + i + sizeof(mark) - 1, p + n};
+        return eat_num(&c, 1, 9) > 0 && eat_str(&c, "x across cluster]") ? i : n;
+    }
+    return n;
+}
+
 size_t td_line_clean(const char *raw, size_t n, char *out, size_t size)
 {
     char inner[TD_LINE_MAX];
@@ -648,6 +662,7 @@ size_t td_line_clean(const char *raw, size_t n, char *out, size_t size)
             out[k++] = *p++;
         }
     }
+    k = without_repeated(out, k);
     while (k > 0 && (out[k - 1] == ' ' || out[k - 1] == '\t'))
         k--;
     out[k] = 0;

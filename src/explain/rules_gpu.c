@@ -25,6 +25,9 @@ CAUSE("gpu/world-other", "tp-exceeds-local-gpus-no-ray", 84, "gpus available|ava
 CAUSE_IF("gpu/cut-config", "tp-exceeds-local-gpus-no-ray", 64, "in build_async_engine_client",
       "in build_async_engine_client(_from_engine_args)?\\b", "!effect/engine-core !effect/enginecore-fatal",
       "most likely the tensor parallel size is above the GPUs of this host and no executor for several hosts was chosen: the API server failed while it made its configuration, before any engine process was started; the head of the traceback is not in the file", td_check_cut_config),
+CAUSE_IF("gpu/cut-config-ray", "tp-exceeds-local-gpus-no-ray", 60, "in build_async_engine_client",
+      "in build_async_engine_client(_from_engine_args)?\\b", "gpus_total|ray_active|ray_started effect/engine-core",
+      "most likely the tensor parallel size is above the GPUs of this host and no executor for several hosts was chosen: the Ray cluster is healthy and the engine failed at once; the head of the traceback is not in the file", td_check_cut_config),
 CAUSE("gpu/manager", "manager-check-wrong", 84, "cannot divide worker|requires each tp unit fit", 0, 0,
       "the cluster manager's own check refuses a split that the engine accepts"),
 CAUSE("gpu/manager-other", "manager-check-wrong", 60, "does not meet the resource requirements|manual gpu selection", 0, 0,
@@ -156,6 +159,7 @@ CAUSE("gpu/capture-error", "cuda-graph-capture-error", 84, "previous error durin
       0, 0, "something that cannot be captured runs while a CUDA graph is captured"),
 CAUSE("gpu/capture-illegal", "cuda-graph-capture-error", 58, "illegal memory access was encountered", 0, "capture_text",
       "an illegal memory access while CUDA graphs were captured"),
+EITHER("gpu/illegal-access", "cuda-graph-capture-error", 34, "illegal memory access was encountered", 0, 0, "a kernel wrote or read where it must not; CUDA graph capture is one place where that shows"),
 CAUSE_IF("gpu/capture-hang", "cuda-graph-capture-deadlock", 24, "capturing cuda graph|capturing cudagraph|capture cuda graph begin|capturing batches",
       0, "!step/captured", "the start stands still while CUDA graphs are captured", td_check_hangs_here),
 };

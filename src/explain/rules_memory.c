@@ -55,7 +55,7 @@ CAUSE("memory/device-busy", "gpu-held-by-earlier-process", 72, "busy or unavaila
 /* --- KV cache --- */
 CAUSE("memory/kv-none", "kv-cache-negative", 84, "no available memory for the cache blocks", 0, 0,
       "after weights and working memory nothing is left for the cache"),
-CAUSE("memory/kv-minus", "kv-cache-negative", 88, "available kv cache memory: -", "Available KV cache memory: (-[\\d.]+ ?\\w+)", 0,
+CAUSE("memory/kv-minus", "kv-cache-negative", 88, "available kv cache memory: -", "Available KV cache memory: (-[\\d.]* ?\\w*)", 0,
       "weights and working memory exceed the fraction that is allowed: $1 are left for the cache"),
 CAUSE("memory/kv-max-len", "kv-cache-too-small", 94, "that can be stored in kv cache",
       "max seq len \\((\\d+)\\) is larger than the maximum number of tokens that can be stored in KV cache \\((\\d+)\\)", 0,

@@ -114,6 +114,8 @@ CAUSE_IF("nccl/start-hang", "nccl-init-hang", 24, "- init start", "ncclCommInitR
       0, "NCCL's communicator was begun (rank $1 of $2) and never finished", td_check_hangs_here),
 EITHER("nccl/queue-sglang", "message-queue-wrong-address", 22, "customallreduce is disabled because", 0, 0,
       "set-up ended and nothing followed: the engine's message queue waits on an address that the other host cannot reach"),
+CAUSE_IF("nccl/using-hang", "nccl-init-hang", 20, "is using nccl==", "is using nccl==([\\d.]+)", "multi_node|ray_node|ray_head|ray_peer|step/nccl-start",
+      "the start stands still while NCCL ($1) is being initialised", td_check_hangs_here),
 CAUSE_IF("nccl/sglang-begin", "message-queue-wrong-address", 24, "init torch distributed begin", 0, "!step/dist-ends",
       "the distributed set-up began and never ended: one of its channels waits on an address that the other host cannot reach", td_check_hangs_here),
 CAUSE_IF("nccl/p2p-hang", "p2p-iommu-acs", 24, "- init complete", "ncclCommInitRank.{0,160}Init COMPLETE", "p2p_channel !noise/custom-allreduce !nccl/queue-sglang !multi_node !ray_peer",

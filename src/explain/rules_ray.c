@@ -24,6 +24,8 @@ CAUSE("ray/oom-error", "ray-memory-monitor-kill", 94, "ray.exceptions.outofmemor
       0, 0, "Ray's memory monitor killed a worker because its node ran low on memory"),
 CAUSE("ray/oom-table", "ray-memory-monitor-kill", 72, "mem(gb)", "PID\\s+MEM ?\\(GB\\)\\s+COMMAND", 0,
       "Ray's memory monitor killed a worker: only its process table is left of the message"),
+CAUSE("ray/oom-refer", "ray-memory-monitor-kill", 68, "ray-oom-prevention|how to address the out of memory issue", 0, 0,
+      "Ray's memory monitor killed a worker: only the end of its message is left"),
 CAUSE("ray/oom-row", "ray-memory-monitor-kill", 70, "ray::", "^\\s*(\\d{2,8})\\s+([1-9]\\d*\\.\\d+)\\s+ray::(\\w+)", 0,
       "Ray's memory monitor killed a worker: only rows of its process table are left (process $1, $3, held $2 GB)"),
 

@@ -129,6 +129,7 @@ static void note_line(struct td_explain *x, uint32_t stream, const struct td_lin
         src->cut = line->len > 1 && (line->text[0] == ' ' || line->text[0] == '\t' ||
                                      strncmp(line->text, "File \"", 6) == 0 ||
                                      strncmp(line->text, "frame #", 7) == 0);
+    src->has_head = src->has_head || strncmp(line->text, "Traceback (", 11) == 0;
     if (line->time >= 0) {
         if (src->first_time < 0)
             src->first_time = line->time;

@@ -72,6 +72,11 @@ static const struct form forms[] = {
      "msg", "", "APIServer", 4, -1, 'I', 1},
     {"{\"log\":\"(pid=53316) say \\\"x\\\"\\n\",\"stream\":\"stderr\"}", "say \"x\"",
      "", "", 53316, -1, 0, -1},
+    {"(W pid=3) msg [repeated 3x across cluster] (Ray deduplicates logs by default. "
+     "Set "
+     "RAY_DEDUP_LOGS=0)",
+     "msg", "", "W", 3, -1, 0, -1},
+    {"msg [repeated often]", "msg [repeated often]", "", "", -1, -1, 0, -1},
     {"(most recent call last)", "(most recent call last)", "", "", -1, -1, 0, -1},
     {"  File \"x.py\", line 3", "  File \"x.py\", line 3", "", "", -1, -1, 0, -1},
     {"", "", "", "", -1, -1, 0, -1},
