@@ -63,10 +63,11 @@ struct td_load_stats {
     int64_t staging;
 };
 
-/* Loads n pieces. Emits "progress" events (bytes, of, rate, seconds left) at most ten
- * times a second and one "loaded" event. Errors name file, tensor and offset; the first
- * one wins: TD_E_IO, TD_E_TRUNCATED, TD_E_TENSOR (a piece outside its tensor),
- * TD_E_LIMIT, TD_E_NOMEM, TD_E_CANCELLED, or the callback's. stats may be NULL. */
+/* Loads n pieces. Emits "progress" events at most ten times a second and one "loaded"
+ * event, with the numbers bytes, of, rate (bytes a second), left (seconds to go) and
+ * seconds (gone). Errors name file, tensor and offset; the first one wins: TD_E_IO,
+ * TD_E_TRUNCATED, TD_E_NOT_FOUND, TD_E_TENSOR (a piece outside its tensor), TD_E_LIMIT,
+ * TD_E_NOMEM, TD_E_CANCELLED, or the callback's. stats may be NULL. */
 enum td_status td_load(const struct td_model_dir *dir, const struct td_piece *pieces,
                        size_t n, const struct td_load_opts *opts, td_pack_fn pack,
                        void *self, struct td_load_stats *stats, struct td_error *err);
