@@ -19,7 +19,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { MAX_ANSWER = 64, MAX_PROMPT = 700, REQUESTS = 14, VOCAB = 8190 };
+enum {
+    MAX_ANSWER = 64,
+    MAX_PROMPT = 400,
+    REQUESTS = CHECK_SMALL ? 7 : 14,
+    VOCAB = 8190
+};
 
 struct answer {
     int32_t ids[MAX_ANSWER];
@@ -160,13 +165,13 @@ static void close_session(struct session *s)
 /* Request i: prompts with common beginnings, some sampled, some with penalties. */
 static int32_t make_request(int i, int32_t *prompt, struct td_wire_submit *m)
 {
-    int32_t n = 20 + i * 47 % 600;
+    int32_t n = 20 + i * 47 % (CHECK_SMALL ? 130 : 350);
     for (int32_t t = 0; t < n; t++)
-        prompt[t] = t < 256 ? (t * 7 + i % 2) % 8000 : (t * 13 + i) % 8000;
+        prompt[t] = t < 128 ? (t * 7 + i % 2) % 8000 : (t * 13 + i) % 8000;
     *m = (struct td_wire_submit){.id = (uint64_t)i,
                                  .prompt = prompt,
                                  .n_prompt = n,
-                                 .max_tokens = 8 + i * 5 % 40,
+                                 .max_tokens = 8 + i * 5 % (CHECK_SMALL ? 3 : 20),
                                  .prompt_logprobs = -1};
     td_sampling_default(&m->sampling);
     m->sampling.temperature = i % 3 ? 0.0f : 0.8f;

@@ -48,7 +48,9 @@ static void prompt_free(struct prompt *p)
 
 static size_t prompts(void)
 {
-    return json_array_size(json_object_get(golden_json, "prompts"));
+    /* the ninth has 787 tokens */
+    size_t n = json_array_size(json_object_get(golden_json, "prompts"));
+    return CHECK_SMALL ? TD_MIN(n, 8) : n;
 }
 
 static int setup(void **state)
@@ -58,7 +60,7 @@ static int setup(void **state)
     assert_int_equal(
         td_json_read("tests/golden/golden.json", TD_MAX_JSON_FILE, &golden_json, NULL),
         TD_OK);
-    assert_int_equal(prompts(), 12);
+    assert_int_equal(prompts(), CHECK_SMALL ? 8 : 12);
     return 0;
 }
 
