@@ -69,24 +69,22 @@ enum td_status td_error_set(struct td_error *err, enum td_status code, const cha
     return code;
 }
 
-enum td_status td_error_why(struct td_error *err, const char *why, ...)
+void td_error_why(struct td_error *err, const char *why, ...)
 {
     if (!err)
-        return TD_E_INTERNAL;
+        return;
     va_list ap;
     va_start(ap, why);
     (void)vsnprintf(err->why, sizeof(err->why), why, ap);
     va_end(ap);
-    return err->code;
 }
 
-enum td_status td_error_fix(struct td_error *err, const char *fix, ...)
+void td_error_fix(struct td_error *err, const char *fix, ...)
 {
     if (!err)
-        return TD_E_INTERNAL;
+        return;
     va_list ap;
     va_start(ap, fix);
     (void)vsnprintf(err->fix, sizeof(err->fix), fix, ap);
     va_end(ap);
-    return err->code;
 }

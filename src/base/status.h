@@ -153,9 +153,9 @@ enum td_status td_error_set(struct td_error *err, enum td_status code, const cha
 #define td_error_set(err, code, ...) ((td_error_set)(err, code, __VA_ARGS__), (code))
 #endif
 
-/* Replace the catalogue's cause or remedy by a better one, right after td_error_set().
- * They return the record's code, so that the last of the calls can be returned. */
-enum td_status td_error_why(struct td_error *err, const char *why, ...) TD_PRINTF(2, 3);
-enum td_status td_error_fix(struct td_error *err, const char *fix, ...) TD_PRINTF(2, 3);
+/* Replace the catalogue's cause or remedy by a better one, right after
+ * td_error_set(). */
+void td_error_why(struct td_error *err, const char *why, ...) TD_PRINTF(2, 3);
+void td_error_fix(struct td_error *err, const char *fix, ...) TD_PRINTF(2, 3);
 
 #endif

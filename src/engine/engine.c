@@ -78,7 +78,8 @@ static enum td_status too_large(struct td_engine *e, const char *bound,
                  e->params.model, gib(needed(e, n_blocks)), e->limits.max_len,
                  gib(b.weights), gib(b.kv_block * n_blocks),
                  gib(b.state * e->limits.max_seqs), gib(b.work));
-    return td_error_why(err, "%s", bound);
+    td_error_why(err, "%s", bound);
+    return TD_E_MEMORY_PLAN;
 }
 
 /* Settles how many KV blocks and saved states there are: all sequences at full length if
@@ -133,8 +134,8 @@ static enum td_status plan(struct td_engine *e, struct td_error *err)
     if (p->max_len > c->max_positions) {
         td_error_set(err, TD_E_USAGE, "a context of %d tokens is asked for",
                      p->max_len);
-        return td_error_why(err, "%s was made for at most %d", p->model,
-                            c->max_positions);
+        td_error_why(err, "%s was made for at most %d", p->model, c->max_positions);
+        return TD_E_USAGE;
     }
     return plan_caches(e, budget, bound, err);
 }

@@ -64,7 +64,8 @@ static enum td_status check(const struct td_generator *g,
     if (a->n_prompt >= g->info.max_len) {
         td_error_set(err, TD_E_INPUT, "the prompt has %d tokens", a->n_prompt);
         td_error_why(err, "the context holds %d, answer included", g->info.max_len);
-        return td_error_fix(err, "shorten it or raise --max-model-len");
+        td_error_fix(err, "shorten it or raise --max-model-len");
+        return TD_E_INPUT;
     }
     for (int32_t i = 0; i < a->n_prompt; i++)
         if (a->prompt[i] < 0 || a->prompt[i] >= g->info.config->vocab)

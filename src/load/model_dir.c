@@ -127,11 +127,13 @@ static enum td_status no_weights(struct opener *o, const char *other)
                          ? "tandem does not read GGUF files"
                          : "tandem does not read PyTorch files, which "
                            "can run code when they are opened");
-        return td_error_fix(o->err, "fetch the model's safetensors form");
+        td_error_fix(o->err, "fetch the model's safetensors form");
+        return TD_E_UNSUPPORTED;
     }
     td_error_set(o->err, TD_E_NOT_FOUND, "%s has no *%s", o->dir.path, ending);
-    return td_error_why(o->err, "the weights were not downloaded, or not to this "
-                                "directory");
+    td_error_why(o->err, "the weights were not downloaded, or not to this "
+                         "directory");
+    return TD_E_NOT_FOUND;
 }
 
 static int by_name(const void *a, const void *b)

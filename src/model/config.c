@@ -84,7 +84,8 @@ static enum td_status read_family(struct reader *r, struct td_config *c)
         td_error_set(r->err, TD_E_CONFIG,
                      "%s: neither \"architectures\" nor \"model_type\" is there",
                      r->where);
-        return td_error_why(r->err, "the file does not say what model it describes");
+        td_error_why(r->err, "the file does not say what model it describes");
+        return TD_E_CONFIG;
     }
     int f = family_of(arch, type);
     if (f < 0)
@@ -377,8 +378,9 @@ static enum td_status read_rope(struct reader *r, struct td_config *c)
                      "%s: the rotary type \"%s\" is not implemented", where, type);
         td_error_why(r->err, "tandem computes plain rotary positions (\"default\"), "
                              "without scaling for longer contexts");
-        return td_error_fix(r->err, "restore \"rope_type\": \"default\" and the "
-                                    "original max_position_embeddings");
+        td_error_fix(r->err, "restore \"rope_type\": \"default\" and the "
+                             "original max_position_embeddings");
+        return TD_E_UNSUPPORTED;
     }
     s = td_json_double(r->text, "rope_theta", r->text_where, 1.0, 1e12, 0.0,
                        &c->rope_theta, r->err);

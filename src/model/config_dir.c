@@ -54,20 +54,23 @@ enum td_status td_model_arg_check(const char *model, struct td_error *err)
     if (td_file_exists(model)) {
         if (ends_with(model, ".gguf")) {
             td_error_set(err, TD_E_UNSUPPORTED, "%s is a GGUF file", model);
-            return td_error_why(err, "tandem reads model directories with config.json "
-                                     "and safetensors files");
+            td_error_why(err, "tandem reads model directories with config.json "
+                              "and safetensors files");
+            return TD_E_UNSUPPORTED;
         }
         td_error_set(err, TD_E_NOT_FOUND, "%s is a file, not a model directory", model);
-        return td_error_fix(err, "give the directory that holds config.json");
+        td_error_fix(err, "give the directory that holds config.json");
+        return TD_E_NOT_FOUND;
     }
     const char *id = hub_id(model);
     if (id) {
         td_error_set(err, TD_E_HUB_ID, "there is no directory %s", model);
-        return td_error_fix(
+        td_error_fix(
             err,
             "hf download %s --local-dir %s   (older: huggingface-cli download), then "
             "give that directory",
             id, strchr(id, '/') + 1);
+        return TD_E_HUB_ID;
     }
     td_error_set(err, TD_E_NOT_FOUND, "there is no model directory %s", model);
     return TD_E_NOT_FOUND;
@@ -94,12 +97,14 @@ static enum td_status no_config(const char *dir, struct td_error *err)
     char name[256];
     if (find_ending(dir, ".gguf", name, sizeof(name))) {
         td_error_set(err, TD_E_UNSUPPORTED, "%s holds a GGUF model (%s)", dir, name);
-        return td_error_why(err, "tandem reads model directories with config.json and "
-                                 "safetensors files");
+        td_error_why(err, "tandem reads model directories with config.json and "
+                          "safetensors files");
+        return TD_E_UNSUPPORTED;
     }
     td_error_set(err, TD_E_NOT_FOUND, "%s has no config.json", dir);
     td_error_why(err, "the directory is not a model, or its download is incomplete");
-    return td_error_fix(err, "give the directory that holds config.json");
+    td_error_fix(err, "give the directory that holds config.json");
+    return TD_E_NOT_FOUND;
 }
 
 /* ModelOpt exports may describe their quantization beside config.json only. */
@@ -113,8 +118,9 @@ static enum td_status check_other_quant(const char *dir, const struct td_config 
         return s;
     td_error_set(err, TD_E_UNSUPPORTED, "%s: a ModelOpt quantization is not read",
                  path);
-    return td_error_why(err, "tandem reads BF16, F16, F32 and block FP8 "
-                             "(weight_scale_inv) checkpoints");
+    td_error_why(err, "tandem reads BF16, F16, F32 and block FP8 "
+                      "(weight_scale_inv) checkpoints");
+    return TD_E_UNSUPPORTED;
 }
 
 enum td_status td_config_read(const char *dir, struct td_config *cfg,

@@ -15,8 +15,8 @@ static enum td_status check_blocks(const struct td_model *m, struct td_error *er
         return TD_OK;
     td_error_set(err, TD_E_UNSUPPORTED, "%s/config.json: FP8 blocks of %dx%d",
                  m->dir.path, c->block_rows, c->block_cols);
-    return td_error_why(err, "tandem reads blocks of %dx%d", TD_SCALE_BLOCK,
-                        TD_SCALE_BLOCK);
+    td_error_why(err, "tandem reads blocks of %dx%d", TD_SCALE_BLOCK, TD_SCALE_BLOCK);
+    return TD_E_UNSUPPORTED;
 }
 
 /* Layers, and matrices of all experts in one array. */

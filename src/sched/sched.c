@@ -139,13 +139,15 @@ static enum td_status check(const struct td_sched *s, const struct td_submission
     if (sub->n_prompt >= room || sub->n_generated >= room - sub->n_prompt) {
         td_error_set(err, TD_E_INPUT, "the prompt has %d tokens",
                      sub->n_prompt + sub->n_generated);
-        return td_error_why(err, "the context holds %d, answer included", room);
+        td_error_why(err, "the context holds %d, answer included", room);
+        return TD_E_INPUT;
     }
     if (sub->max_tokens <= sub->n_generated)
         return td_error_set(err, TD_E_INPUT, "max_tokens is %d", sub->max_tokens);
     if (s->waiting.n >= s->p.max_waiting) {
         td_error_set(err, TD_E_LIMIT, "%d requests wait already", s->waiting.n);
-        return td_error_fix(err, "try again later");
+        td_error_fix(err, "try again later");
+        return TD_E_LIMIT;
     }
     return TD_OK;
 }

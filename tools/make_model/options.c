@@ -258,7 +258,8 @@ static enum td_status refuse(struct td_error *err, const char *what, const char 
 {
     td_error_set(err, TD_E_USAGE, "%s", what);
     td_error_why(err, "%s", why);
-    return td_error_fix(err, "see --help");
+    td_error_fix(err, "see --help");
+    return TD_E_USAGE;
 }
 
 static enum td_status check_experts(const struct td_synth *m, struct td_error *err)

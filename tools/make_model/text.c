@@ -92,7 +92,8 @@ static enum td_status bad_tokenizer(const struct td_synth *m, struct td_error *e
 {
     td_error_set(err, TD_E_TOKENIZER, "%s/tokenizer.json cannot be used", m->tokenizer);
     td_error_why(err, "%s", why);
-    return td_error_fix(err, "give --tokenizer a directory with a byte-level BPE");
+    td_error_fix(err, "give --tokenizer a directory with a byte-level BPE");
+    return TD_E_TOKENIZER;
 }
 
 /* The ids a tokenizer needs: one more than the largest. */
@@ -237,7 +238,8 @@ static enum td_status write_tokenizer(const struct td_synth *m, struct special_i
         td_error_set(err, TD_E_USAGE, "--vocab %lld is too small", (long long)m->vocab);
         td_error_why(err, "256 bytes and %lld added tokens need an id each",
                      (long long)json_array_size(added));
-        s = td_error_fix(err, "give a larger --vocab or another --tokenizer");
+        td_error_fix(err, "give a larger --vocab or another --tokenizer");
+        s = TD_E_USAGE;
     } else {
         s = cut_down(m, tokenizer, added, err);
     }

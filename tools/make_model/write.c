@@ -63,7 +63,8 @@ static enum td_status io_error(struct td_error *err, const char *doing, const ch
                                const char *name)
 {
     td_error_set(err, TD_E_IO, "cannot %s %s/%s", doing, dir, name);
-    return td_error_why(err, "%s", strerror(errno));
+    td_error_why(err, "%s", strerror(errno));
+    return TD_E_IO;
 }
 
 /* A weight and its scales stay together. */
@@ -387,7 +388,8 @@ enum td_status td_synth_write(const struct td_synth *m, struct td_synth_stats *s
     if (td_file_exists(path)) {
         td_error_set(err, TD_E_USAGE, "%s holds a model already", m->out);
         td_error_why(err, "it has a config.json");
-        return td_error_fix(err, "remove the directory or give another one");
+        td_error_fix(err, "remove the directory or give another one");
+        return TD_E_USAGE;
     }
     if (mkdir(m->out, 0755) != 0 && errno != EEXIST)
         return io_error(err, "create", m->out, "");
