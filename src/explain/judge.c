@@ -23,6 +23,7 @@ enum {
     LIKELY = 60,
     POSSIBLE = 30,
     AGREE = 3, /* for each further rule that speaks for the same kind */
+    LAST_LINES = 3,
     DROP = -1000
 };
 
@@ -156,6 +157,13 @@ static void mark_followers(struct tallies *t)
     }
 }
 
+/* An error among the last lines of a file: what an uncaught exception leaves behind. */
+static bool ends_with_error(const struct td_explain *x, const struct td_hit *h)
+{
+    return strncmp(td_rule_at(h->rule)->id, "generic/exception", 17) == 0 &&
+           h->line + LAST_LINES >= x->sources[h->source].lines && !recovered(x, h);
+}
+
 static bool speaks_of_failure(const struct td_explain *x, const struct tallies *t)
 {
     for (size_t i = 0; i < t->count; i++)
@@ -164,6 +172,9 @@ static bool speaks_of_failure(const struct td_explain *x, const struct tallies *
     for (size_t i = 0; i < x->nhits; i++)
         if (td_rule_at(x->hits[i].rule)->role == TD_ROLE_EFFECT &&
             !recovered(x, &x->hits[i]))
+            return true;
+    for (size_t i = 0; i < x->nhits; i++)
+        if (ends_with_error(x, &x->hits[i]))
             return true;
     return x->nfailures > 0;
 }

@@ -51,6 +51,9 @@ NOISE("noise/ray-stopped", "received sigterm. existing local drain|gcs server re
       0, "Ray was stopped on request"),
 NOISE("noise/port-retry", "retrying with a new port", 0, "another port was taken instead"),
 NOISE("noise/c10d-v6-name", "gai error", "IPv6 network addresses of .{1,120}gai error: -(5|9)\\b", "the name has no IPv6 address; IPv4 follows"),
+NOISE("noise/vllm-version", "vllm._version", "No module named '?vllm\\._version", "a build from source without a version file"),
+NOISE("noise/usage-stats", "stats.vllm.ai|usage-stats.ray.io|usage stats|usage_lib", 0, "usage statistics are optional"),
+NOISE("noise/config-folders", "permission denied: '/", "Permission denied: '/[^']*(matplotlib|fontconfig|\\.triton/dump|\\.nv/)", "a cache that is optional"),
 NOISE("noise/killed-zero", "killed due to memory pressure",
       "\\b0 Workers \\(tasks / actors\\) killed due to memory pressure", "no worker was killed"),
 

@@ -14,7 +14,7 @@ CAUSE("host/runtime-unknown", "container-toolkit-missing", 95, "unknown runtime 
       "(unknown runtime specified|unknown or invalid runtime name:?|nvidia-container-\\S+).{0,40}", 0, "docker does not know the NVIDIA runtime: the container toolkit is missing or not registered"),
 CAUSE("host/device-driver", "container-toolkit-missing", 93, "could not select device driver|unresolvable cdi devices|failed to discover gpu vendor", 0, 0, "docker has no driver for GPUs: the container toolkit is missing or not registered"),
 CAUSE("host/exec-format", "image-arch-mismatch", 91, "exec format error", 0, 0, "the image was built for another CPU architecture"),
-CAUSE("host/platform", "image-arch-mismatch", 89, "does not match the detected host platform|does not match the expected platform|does not match the specified platform",
+EITHER("host/platform", "image-arch-mismatch", 89, "does not match the detected host platform|does not match the expected platform|does not match the specified platform",
       "platform \\((\\S+)\\) does not match .{0,40}\\((\\S+)\\)", 0, "the image is for $1, this host is $2"),
 CAUSE("host/manifest", "image-arch-mismatch", 93, "no matching manifest for|no match for platform in manifest|no image found in manifest list", 0, 0, "the image has no variant for this host's architecture"),
 CAUSE("host/qemu", "image-arch-mismatch", 88, "qemu-x86_64|qemu-aarch64|rosetta error", "(qemu-(x86_64|aarch64)\\S*: (Could not open|uncaught)|rosetta error)", 0, "the image was built for another CPU architecture"),
@@ -25,9 +25,9 @@ CAUSE("host/unrecognized", "entrypoint-command-wrong", 80, "error: unrecognized 
 CAUSE("host/docker-import", "image-transfer-failed", 88, "docker-import-|error processing tar file|failed to register layer|unexpected eof", "(docker-import-\\d+|Error processing tar file|failed to register layer|docker load.{0,80}unexpected EOF|archive/tar: invalid)", 0, "the image did not arrive whole"),
 CAUSE("host/blob", "image-transfer-failed", 76, "blobs/sha256", "blobs/sha256/[0-9a-f]{8,}.{0,40}(no such file|not found|unexpected)", 0, "the image did not arrive whole"),
 CAUSE("host/docker-socket", "permission-denied", 93, "trying to connect to the docker daemon socket|docker.sock: connect: permission denied", 0, 0, "this user may not talk to docker"),
-CAUSE("host/permission", "permission-denied", 88, "permission denied", "(PermissionError|Errno 13|cannot create|mkdir|open|EACCES|Permission denied: ?').{0,160}|: Permission denied$",
+EITHER("host/permission", "permission-denied", 84, "permission denied", "(PermissionError|Errno 13|cannot create|mkdir|open|EACCES|Permission denied: ?').{0,160}|: Permission denied$",
       "!net/ssh-key", "a file or folder may not be written or read"),
-CAUSE("host/read-only", "permission-denied", 84, "read-only file system|operation not permitted: '/", 0, 0, "a folder cannot be written"),
+EITHER("host/read-only", "permission-denied", 84, "read-only file system|operation not permitted: '/", 0, 0, "a folder cannot be written"),
 EITHER("host/http-500", "permission-denied", 22, "500 internal server error", 0, 0, "requests fail without a trace: seen when the cache folder cannot be written"),
 
 /* --- shared memory --- */

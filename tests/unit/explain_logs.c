@@ -126,6 +126,16 @@ static const char *const good_vllm[] = {
     "WARNING @t [ray_utils.py:331] Total GPU requirement (world_size=2) exceeds "
     "locally "
     "visible GPUs (1). For multi-node Ray clusters, this may be expected.",
+    "WARNING @t [__init__.py:26] Failed to read version: No module named "
+    "'vllm._version'",
+    "HTTPSConnectionPool(host='stats.vllm.ai', port=443): Max retries exceeded with "
+    "url: / "
+    "(Caused by NameResolutionError: [Errno -2] Name or service not known)",
+    "mkdir -p failed for path /.config/matplotlib: [Errno 13] Permission denied: "
+    "'/.config/matplotlib'",
+    "[W408 23:@m:@s.412007112 socket.cpp:697] [c10d] The IPv6 network addresses of "
+    "(host-a, 29500) cannot be retrieved (gai error: -5 - No address associated with "
+    "hostname).",
     "INFO @t [ray_utils.py:226] Waiting for creating a placement group of specs for 10 "
     "seconds.",
     "host-a:433:433 [0] NCCL INFO Bootstrap : Using enp1s0f0np0:10.0.0.5<0>",

@@ -247,6 +247,24 @@ static void test_hostile_time(void **state)
     }
 }
 
+/* A program that ends with an exception and says nothing else has failed. */
+static void test_bare_exception(void **state)
+{
+    static const char text[] = "loading\nTraceback (most recent call last):\n"
+                               "  File \"x.py\", line 1, in <module>\n"
+                               "ModuleNotFoundError: No module named 'sched_ext'\n";
+    static const char early[] = "ModuleNotFoundError: No module named 'sched_ext'\n"
+                                "going on\nwithout it\nto the\nend\n";
+    (void)state;
+    struct td_explain *x = judge_bytes(text, sizeof(text) - 1);
+    assert_non_null(td_explain_kind(x));
+    assert_string_equal(td_explain_kind(x), "extension-not-built");
+    td_explain_free(x);
+    x = judge_bytes(early, sizeof(early) - 1);
+    assert_null(td_explain_kind(x));
+    td_explain_free(x);
+}
+
 static void test_bounded_memory(void **state)
 {
     struct td_buf b;
@@ -348,10 +366,11 @@ static void test_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_prefixes),     cmocka_unit_test(test_packed),
-        cmocka_unit_test(test_odd_bytes),    cmocka_unit_test(test_endless_line),
-        cmocka_unit_test(test_hostile_time), cmocka_unit_test(test_bounded_memory),
-        cmocka_unit_test(test_folders),      cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_prefixes),       cmocka_unit_test(test_packed),
+        cmocka_unit_test(test_odd_bytes),      cmocka_unit_test(test_endless_line),
+        cmocka_unit_test(test_bare_exception), cmocka_unit_test(test_hostile_time),
+        cmocka_unit_test(test_bounded_memory), cmocka_unit_test(test_folders),
+        cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
