@@ -67,6 +67,20 @@
 /* A message between front and engine. */
 #define TD_MAX_FRAME (256 * TD_MIB)
 
+/* The server: what clients may send, and what is kept for them. */
+#define TD_MAX_HTTP_HEADER     (32 * TD_KIB) /* request line and headers */
+#define TD_MAX_HTTP_BODY       (64 * TD_MIB)
+#define TD_MAX_HTTP_UNREAD     (16 * TD_MIB) /* of a stream, by a slow reader */
+#define TD_MAX_ENGINE_FAILURES 5             /* in a row, then the server stops */
+#define TD_MAX_CHOICES         128           /* answers to one request */
+#define TD_MAX_SEQUENCES       4096          /* of all requests at a time */
+#define TD_MAX_MESSAGES        65536         /* of one chat */
+#define TD_MAX_TOOLS           1024          /* of one chat */
+#define TD_MAX_STOPS           16            /* stop strings of a request */
+#define TD_MAX_STOP_TEXT       1024          /* bytes of a stop string */
+#define TD_MAX_ARGUMENTS       256           /* parameters of one tool call */
+#define TD_MAX_TOOL_NAME       256           /* bytes */
+
 /* explain: what is kept of the logs it reads, whatever their size. */
 #define TD_MAX_EXPLAIN_SOURCES 4096
 #define TD_MAX_EXPLAIN_STREAMS 8192

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Keeps one engine process running and carries bytes between it and the front.
+ *
+ *     DOWN --start--> STARTING --connects--> CONNECTED
+ *      ^                  |                      |
+ *      +---- wait <-------+------- ended <-------+
+ *
+ * The engine is a child that connects to a Unix socket in a folder of mode 0700. Its
+ * standard output brings event lines (base/log.h), its standard error is kept for the
+ * cause. When it ends, the cause is found and reported, and it is started again: at once
+ * after the first time, later after longer and longer waits. What ends it for good is an
+ * orderly failure before it ever worked (waiting would not help), or
+ * TD_MAX_ENGINE_FAILURES failures in a row; td_supervisor_works() starts a new row.
+ *
+ * td_supervisor_run() is the front's main loop; all callbacks come from it, and but for
+ * td_supervisor_wake() and _stop() all functions belong to its thread.
+ */
+#ifndef TD_LAUNCH_SUPERVISOR_H
+#define TD_LAUNCH_SUPERVISOR_H
+
+#include "base/buf.h"
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct td_supervisor;
+
+struct td_supervisor_params {
+    char *const *argv; /* the command; --socket PATH is put behind it. Borrowed. */
+    void *self;        /* for the callbacks */
+
+    /* The engine is there; what is sent from now on goes to it. */
+    void (*connected)(void *self);
+    /* n bytes have arrived: says in *used how many were taken; the rest comes again
+     * with what follows. An error ends the engine, its text is the cause. */
+    enum td_status (*received)(void *self, const char *bytes, size_t n, size_t *used,
+                               struct td_error *err);
+    /* An event line of n bytes, without its newline. */
+    void (*event)(void *self, const char *line, size_t n);
+    /* A line of the engine's standard error. */
+    void (*words)(void *self, const char *line, size_t n);
+    /* The engine has ended; it is started again after `wait` seconds, below 0: never. */
+    void (*lost)(void *self, const struct td_error *why, double wait);
+    /* Each round: hands over what is to be sent (appends to out), and says after how
+     * many seconds the next round is wanted at the latest. */
+    double (*round)(void *self, struct td_buf *out);
+};
+
+enum td_status td_supervisor_new(const struct td_supervisor_params *params,
+                                 struct td_supervisor **out, struct td_error *err);
+
+/* Runs until td_supervisor_stop(), then ends the engine: TD_OK. Fails with the engine's
+ * cause when it is not started again. */
+enum td_status td_supervisor_run(struct td_supervisor *s, struct td_error *err);
+void td_supervisor_free(struct td_supervisor *s);
+
+/* The engine has done real work: failures so far do not count any more. */
+void td_supervisor_works(struct td_supervisor *s);
+
+/* The engine's process, 0 when there is none. */
+int td_supervisor_pid(const struct td_supervisor *s);
+
+/* Starts a round soon; ends the loop. From any thread, also from a signal handler. */
+void td_supervisor_wake(struct td_supervisor *s);
+void td_supervisor_stop(struct td_supervisor *s);
+
+#endif
