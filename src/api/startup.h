@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The server's state, from its first moment to its last, for /startupz, /readyz and the
+ * answers that are refused meanwhile.
+ *
+ *     STARTING --a token was produced--> READY --drain--> STOPPING
+ *        ^                                 |
+ *        +------- started again ------ LOST (the engine ended)
+ *
+ * Progress comes from the engine's event lines (base/log.h). The caller locks.
+ */
+#ifndef TD_API_STARTUP_H
+#define TD_API_STARTUP_H
+
+#include "base/buf.h"
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum td_life { TD_LIFE_STARTING, TD_LIFE_READY, TD_LIFE_LOST, TD_LIFE_STOPPING };
+
+struct td_startup {
+    enum td_life life;
+    char phase[16]; /* as the engine reported it */
+    double bytes, of, rate, left;
+    double begun, ready_at; /* monotonic seconds; when this start began, was ready */
+    double retry_at;        /* LOST: when it starts again */
+    int restarts;
+    struct td_error error; /* why the engine was lost last, code TD_OK: never */
+    unsigned version;      /* rises with every change */
+};
+
+void td_startup_init(struct td_startup *s);
+void td_startup_enter(struct td_startup *s, enum td_life life);
+
+/* Takes an event line of the engine. */
+void td_startup_event(struct td_startup *s, const char *line, size_t n);
+
+const char *td_life_name(enum td_life life);
+
+/* Seconds after which asking again makes sense. */
+int td_startup_retry_after(const struct td_startup *s);
+
+/* Appends {"state":...}. */
+void td_startup_json(const struct td_startup *s, struct td_buf *b);
+
+#endif
