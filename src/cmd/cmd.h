@@ -33,7 +33,7 @@ struct td_cmd {
     const char *name;
     unsigned verb;       /* its bit in enum td_verb */
     const char *usage;   /* "run MODEL [PROMPT]" */
-    const char *summary; /* one line for `tandem help` */
+    const char *summary; /* one line for `tandem help`; "": not listed there */
     const char *details; /* paragraphs for `tandem help VERB`, may be "" */
     /* Returns an enum td_exit, or fills err and returns any value: a filled err is
      * printed by main.c and ends in TD_EXIT_USAGE (code TD_E_USAGE) or TD_EXIT_FAILED. */
@@ -44,6 +44,11 @@ extern const struct td_cmd td_cmd_help;
 extern const struct td_cmd td_cmd_run;
 extern const struct td_cmd td_cmd_inspect;
 extern const struct td_cmd td_cmd_explain;
+extern const struct td_cmd td_cmd_serve;
+extern const struct td_cmd td_cmd_worker;
+
+/* Of this program: "0.1.0", the commit it was built from. */
+extern const char td_version[], td_build[];
 
 /* All verbs, ended by NULL. */
 const struct td_cmd *const *td_cmd_list(void);

@@ -16,7 +16,8 @@ static void overview(struct td_buf *out)
     td_buf_adds(out, "tandem serves one large language model over one or several "
                      "machines.\n\n");
     for (const struct td_cmd *const *v = td_cmd_list(); *v; v++)
-        td_buf_addf(out, "  tandem %-34s %s\n", (*v)->usage, (*v)->summary);
+        if (*(*v)->summary)
+            td_buf_addf(out, "  tandem %-34s %s\n", (*v)->usage, (*v)->summary);
     td_buf_adds(out, "  tandem --version\n\n"
                      "Options of a verb: tandem help VERB. Each is also a TANDEM_* "
                      "variable and a line of tandem.conf.\n");

@@ -4,6 +4,8 @@
  */
 #include "cmd/options.h"
 
+#include <string.h>
+
 const struct td_opt td_options[TD_OPTION_COUNT] = {
 #define X(id, name, letter, kind, verbs, value, def, lo, hi, help)                     \
     {name, letter, kind, (unsigned)(verbs), value, def, lo, hi, help},
@@ -29,3 +31,18 @@ const struct td_opt_hint td_option_hints[] = {
     {"trust-remote-code", "not needed: tandem runs no code from a model"},
     {NULL, NULL},
 };
+
+struct td_engine_params td_options_engine(const struct td_conf *conf, const char *model)
+{
+    const char *numerics = td_conf_str(conf, TD_O_NUMERICS);
+    struct td_engine_params p = {
+        .model = model,
+        .numerics = strcmp(numerics, "f32") == 0 ? TD_NUM_F32 : TD_NUM_BF16};
+    if (td_conf_is_set(conf, TD_O_THREADS))
+        p.threads = (int)td_conf_int(conf, TD_O_THREADS);
+    if (td_conf_is_set(conf, TD_O_MEMORY))
+        p.memory = td_conf_int(conf, TD_O_MEMORY);
+    if (td_conf_is_set(conf, TD_O_MAX_MODEL_LEN))
+        p.max_len = (int32_t)td_conf_int(conf, TD_O_MAX_MODEL_LEN);
+    return p;
+}

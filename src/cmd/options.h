@@ -9,6 +9,11 @@
 
 #include "base/conf.h"
 #include "cmd/cmd.h"
+#include "engine/engine.h"
+
+/* Verbs that open a model, and those that serve it. */
+#define TD_VERBS_SERVER (TD_VERB_SERVE | TD_VERB_WORKER)
+#define TD_VERBS_ENGINE (TD_VERB_RUN | TD_VERBS_SERVER)
 
 #define TD_OPTION_LIST(X)                                                              \
     X(CONFIG, "config", 0, TD_OPT_STR, TD_VERB_ALL, "FILE", NULL, 0, 0,                \
@@ -46,17 +51,53 @@
       -2, 2, "taken off the logit of every token the answer already has")              \
     X(SEED, "seed", 0, TD_OPT_INT, TD_VERB_RUN, "N", NULL, 0, 9007199254740992.0,      \
       "same seed, same text (default: another one each time)")                         \
-    X(NUMERICS, "numerics", 0, TD_OPT_CHOICE, TD_VERB_RUN, "f32|bf16", "bf16", 0, 0,   \
+    X(NUMERICS, "numerics", 0, TD_OPT_CHOICE, TD_VERBS_ENGINE, "f32|bf16", "bf16", 0,  \
+      0,                                                                               \
       "f32: everything in 32 bits, the reference; bf16: inputs of products and the "   \
       "KV cache rounded to 16 bits")                                                   \
-    X(THREADS, "threads", 0, TD_OPT_INT, TD_VERB_RUN, "N", NULL, 1, 1024,              \
+    X(THREADS, "threads", 0, TD_OPT_INT, TD_VERBS_ENGINE, "N", NULL, 1, 1024,          \
       "processor threads (default: all cores this process may use)")                   \
-    X(MEMORY, "memory", 0, TD_OPT_BYTES, TD_VERB_RUN, "BYTES", NULL, 0, 0,             \
+    X(MEMORY, "memory", 0, TD_OPT_BYTES, TD_VERBS_ENGINE, "BYTES", NULL, 0, 0,         \
       "use at most this much, such as 84G (default: what the host can give)")          \
-    X(MAX_MODEL_LEN, "max-model-len", 0, TD_OPT_INT, TD_VERB_RUN, "N", NULL, 1,        \
+    X(MAX_MODEL_LEN, "max-model-len", 0, TD_OPT_INT, TD_VERBS_ENGINE, "N", NULL, 1,    \
       1 << 24,                                                                         \
       "tokens of the context, prompt and answer (default: the model's, or "            \
       "what fits)")                                                                    \
+    X(MAX_NUM_SEQS, "max-num-seqs", 0, TD_OPT_INT, TD_VERBS_SERVER, "N", "32", 1,      \
+      4096, "answers that are computed at a time; more wait")                          \
+    X(MAX_NUM_BATCHED_TOKENS, "max-num-batched-tokens", 0, TD_OPT_INT,                 \
+      TD_VERBS_SERVER, "N", NULL, 64, 65536,                                           \
+      "tokens of one step: a bound for the time between two tokens while prompts "     \
+      "enter (default: chosen from the model)")                                        \
+    X(PREFIX_CACHE, "prefix-cache", 0, TD_OPT_BYTES, TD_VERBS_SERVER, "BYTES", NULL,   \
+      0, 0,                                                                            \
+      "memory for the states of known beginnings of prompts; 0: none are kept "        \
+      "(default: 16 states, at least 128M and at most 4G)")                            \
+    X(HOST, "host", 0, TD_OPT_STR, TD_VERB_SERVE, "ADDRESS", "127.0.0.1", 0, 0,        \
+      "address of this machine to listen on; 0.0.0.0 or ::: all")                      \
+    X(PORT, "port", 'p', TD_OPT_INT, TD_VERB_SERVE, "N", "8000", 0, 65535,             \
+      "port to listen on; 0: any free one")                                            \
+    X(API_KEY, "api-key", 0, TD_OPT_STR, TD_VERB_SERVE, "KEY", NULL, 0, 0,             \
+      "clients must send it, as Bearer or x-api-key (better given as "                 \
+      "TANDEM_API_KEY: command lines are seen by others)")                             \
+    X(SERVED_MODEL_NAME, "served-model-name", 0, TD_OPT_STR, TD_VERB_SERVE, "NAME",    \
+      NULL, 0, 0, "what the API calls the model (default: its directory's name)")      \
+    X(MAX_QUEUE, "max-queue", 0, TD_OPT_INT, TD_VERB_SERVE, "N", "1024", 0, 4000,      \
+      "answers that may wait for their turn; more are refused with 429")               \
+    X(QUEUE_TIMEOUT, "queue-timeout", 0, TD_OPT_REAL, TD_VERB_SERVE, "SECONDS", "600", \
+      0.1, 86400, "a request that waits longer is refused with 503")                   \
+    X(DRAIN_TIMEOUT, "drain-timeout", 0, TD_OPT_REAL, TD_VERB_SERVE, "SECONDS", "30",  \
+      0, 86400, "time that running answers have when the server is told to stop")      \
+    X(MAX_CONNECTIONS, "max-connections", 0, TD_OPT_INT, TD_VERB_SERVE, "N", "4096",   \
+      1, 65536, "clients at a time")                                                   \
+    X(MAX_BODY, "max-body", 0, TD_OPT_BYTES, TD_VERB_SERVE, "BYTES", "16M", 0, 0,      \
+      "largest body of a request (at most 64M)")                                       \
+    X(IDLE_TIMEOUT, "idle-timeout", 0, TD_OPT_REAL, TD_VERB_SERVE, "SECONDS", "75", 1, \
+      86400, "a connection that does nothing for so long is closed")                   \
+    X(SOCKET, "socket", 0, TD_OPT_STR, TD_VERB_WORKER, "PATH", NULL, 0, 0,             \
+      "where the server listens for its worker")                                       \
+    X(VOCAB, "vocab", 0, TD_OPT_INT, TD_VERB_WORKER, "N", NULL, 1, 1 << 24,            \
+      "ids that may be sampled: those that the tokenizer knows")                       \
     X(STATS, "stats", 0, TD_OPT_BOOL, TD_VERB_RUN, "", NULL, 0, 0,                     \
       "say after each answer how long it took, on standard error")
 
@@ -70,5 +111,9 @@ enum td_option {
 /* The table for td_conf_init(), and the hints for flags of other engines. */
 extern const struct td_opt td_options[TD_OPTION_COUNT];
 extern const struct td_opt_hint td_option_hints[];
+
+/* The model directory and the options of TD_VERBS_ENGINE, as the engine wants them. */
+struct td_engine_params td_options_engine(const struct td_conf *conf,
+                                          const char *model);
 
 #endif

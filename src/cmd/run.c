@@ -75,20 +75,6 @@ static void read_sampling(const struct td_conf *conf, struct td_sampling *s)
                                               : td_seed_fresh();
 }
 
-static struct td_engine_params engine_params(const struct td_conf *conf)
-{
-    const char *numerics = td_conf_str(conf, TD_O_NUMERICS);
-    struct td_engine_params p = {
-        .numerics = strcmp(numerics, "f32") == 0 ? TD_NUM_F32 : TD_NUM_BF16};
-    if (td_conf_is_set(conf, TD_O_THREADS))
-        p.threads = (int)td_conf_int(conf, TD_O_THREADS);
-    if (td_conf_is_set(conf, TD_O_MEMORY))
-        p.memory = td_conf_int(conf, TD_O_MEMORY);
-    if (td_conf_is_set(conf, TD_O_MAX_MODEL_LEN))
-        p.max_len = (int32_t)td_conf_int(conf, TD_O_MAX_MODEL_LEN);
-    return p;
-}
-
 static enum td_status open_model(struct run *r, struct td_error *err)
 {
     const struct td_conf *conf = r->conf;
@@ -102,7 +88,7 @@ static enum td_status open_model(struct run *r, struct td_error *err)
         r->chat.thinking = td_conf_bool(conf, TD_O_THINK) ? TD_THINK_ON : TD_THINK_OFF;
     if (td_conf_is_set(conf, TD_O_MAX_TOKENS))
         r->chat.max_tokens = (int32_t)td_conf_int(conf, TD_O_MAX_TOKENS);
-    struct td_engine_params params = engine_params(conf);
+    struct td_engine_params params = td_options_engine(conf, conf->args[0]);
     td_progress_start();
     s = td_chat_load(&r->chat, &params, err);
     td_progress_stop();

@@ -1,0 +1,403 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tandem serve MODEL: the OpenAI API over HTTP.
+ *
+ * The port is open before anything large is read. Then the tokenizer is loaded, and this
+ * thread becomes the supervisor's loop: it starts `tandem worker` and keeps it running,
+ * while the HTTP server's threads take requests.
+ *
+ *     SIGTERM, SIGINT    finish what runs (at most --drain-timeout), exit 0
+ *     again              now
+ */
+#define _XOPEN_SOURCE 700 /* realpath */
+#include "api/front.h"
+#include "api/http.h"
+#include "api/served.h"
+#include "base/clock.h"
+#include "base/json.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "cmd/cmd.h"
+#include "cmd/options.h"
+#include "cmd/term.h"
+#include "launch/supervisor.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { HTTP_THREADS = 4, PREFIX_STATES = 16, ARG_MAX_BYTES = TD_MAX_PATH + 64 };
+
+static const double SLOW_REQUEST = 60; /* seconds that a request may take to arrive */
+
+struct server {
+    const struct td_conf *conf;
+    struct td_served served;
+    struct td_front *front;
+    struct td_http *http;
+    struct td_supervisor *supervisor;
+    char **argv; /* the worker's command, each string owned */
+    int argc;
+    char name[256], log_path[TD_MAX_PATH];
+    double start;
+    bool bar;  /* a progress bar stands on the terminal's last line */
+    int stops; /* signals seen */
+};
+
+/* For the signal handler. */
+static atomic_int stop_signals;
+static struct td_supervisor *_Atomic to_wake;
+
+static void on_signal(int sig)
+{
+    struct td_supervisor *s = atomic_load(&to_wake);
+    (void)sig;
+    atomic_fetch_add(&stop_signals, 1);
+    if (s)
+        td_supervisor_wake(s);
+}
+
+static void catch_signals(void)
+{
+    struct sigaction a;
+    memset(&a, 0, sizeof(a));
+    (void)sigemptyset(&a.sa_mask);
+    a.sa_handler = on_signal;
+    (void)sigaction(SIGTERM, &a, NULL);
+    (void)sigaction(SIGINT, &a, NULL);
+    a.sa_handler = SIG_IGN;
+    (void)sigaction(SIGPIPE, &a, NULL);
+}
+
+/* ---- what is shown ------------------------------------------------------------------ */
+
+static void clear_bar(struct server *s)
+{
+    if (s->bar)
+        (void)fputs("\r\033[K", stderr);
+    s->bar = false;
+}
+
+static void show_progress(struct server *s, const json_t *nums)
+{
+    struct td_buf line;
+    struct td_num list[5] = {{NULL, 0}};
+    static const char *const keys[] = {"bytes", "of", "rate", "left"};
+    for (size_t i = 0; i < TD_COUNT(keys); i++)
+        list[i] =
+            (struct td_num){keys[i], json_number_value(json_object_get(nums, keys[i]))};
+    list[TD_COUNT(keys)] = (struct td_num){NULL, 0};
+    td_buf_init(&line, 256);
+    if (td_progress_format(list, &line) == TD_OK)
+        (void)fprintf(stderr, "\r%s\033[K", line.p);
+    td_buf_release(&line);
+    s->bar = true;
+}
+
+static void on_event(void *self, const char *line, size_t n)
+{
+    struct server *s = self;
+    json_t *o = NULL;
+    td_front_event(s->front, line, n);
+    if (!td_term_is(stderr) || td_json_parse(line, n, "event", &o, NULL) != TD_OK)
+        return;
+    const char *name = json_string_value(json_object_get(o, "event"));
+    if (name && strcmp(name, "progress") == 0)
+        show_progress(s, json_object_get(o, "n"));
+    else
+        clear_bar(s);
+    (void)fflush(stderr);
+    json_decref(o);
+}
+
+/* What the engine says on standard error; its report of an error comes from us. */
+static void on_words(void *self, const char *line, size_t n)
+{
+    static const char *const ours[] = {"error   ", "cause   ", "fix     "};
+    for (size_t i = 0; i < TD_COUNT(ours); i++)
+        if (n > 8 && memcmp(line, ours[i], 8) == 0)
+            return;
+    clear_bar(self);
+    td_term_text(stderr, line, n, true);
+    (void)fputc('\n', stderr);
+}
+
+static void on_lost(void *self, const struct td_error *why, double wait)
+{
+    struct server *s = self;
+    td_front_lost(s->front, why, wait);
+    clear_bar(s);
+    if (wait < 0)
+        return; /* reported when the verb ends */
+    s->start = td_clock_now() + wait;
+    td_term_error(stderr, why);
+    (void)fprintf(stderr, "restart in %.1f s; requests wait\n", wait);
+}
+
+static void on_ready(void *self)
+{
+    struct server *s = self;
+    const char *host = td_conf_str(s->conf, TD_O_HOST);
+    bool any = strcmp(host, "0.0.0.0") == 0 || strcmp(host, "::") == 0;
+    bool six = strchr(host, ':') != NULL;
+    td_supervisor_works(s->supervisor);
+    td_event("ready",
+             (struct td_num[]){{"seconds", td_clock_now() - s->start}, {NULL, 0}});
+    clear_bar(s);
+    (void)fprintf(stderr, "ready   http://%s%s%s:%d/v1   %.1f s\n",
+                  six && !any ? "[" : "", any ? "127.0.0.1" : host,
+                  six && !any ? "]" : "", td_http_port(s->http),
+                  td_clock_now() - s->start);
+    (void)fflush(stderr);
+}
+
+/* ---- between supervisor and front ---------------------------------------------------- */
+
+static void on_connected(void *self)
+{
+    td_front_connected(((struct server *)self)->front);
+}
+
+static enum td_status on_received(void *self, const char *bytes, size_t n, size_t *used,
+                                  struct td_error *err)
+{
+    return td_front_received(((struct server *)self)->front, bytes, n, used, err);
+}
+
+static void on_wake(void *self)
+{
+    struct server *s = self;
+    if (s->supervisor)
+        td_supervisor_wake(s->supervisor);
+}
+
+static void on_drained(void *self)
+{
+    td_supervisor_stop(((struct server *)self)->supervisor);
+}
+
+static double on_round(void *self, struct td_buf *out)
+{
+    struct server *s = self;
+    int stops = atomic_load(&stop_signals);
+    if (stops > s->stops) {
+        if (s->stops == 0) {
+            clear_bar(s);
+            (void)fprintf(stderr, "stop    finishing what runs\n");
+            td_event_phase(TD_PHASE_STOP);
+            td_http_quiesce(s->http);
+        }
+        s->stops = stops;
+        td_front_drain(s->front);
+    }
+    return td_front_round(s->front, out);
+}
+
+/* ---- the worker's command ------------------------------------------------------------ */
+
+static enum td_status add_arg(struct server *s, const char *text, struct td_error *err)
+{
+    char **more = td_realloc(s->argv, (size_t)s->argc + 2, sizeof(*more));
+    if (more) {
+        s->argv = more;
+        s->argv[s->argc] = td_strdup(text);
+        s->argv[s->argc + 1] = NULL;
+    }
+    if (!more || !s->argv[s->argc])
+        return td_error_set(err, TD_E_NOMEM, "no memory for the engine's command");
+    s->argc++;
+    return TD_OK;
+}
+
+static enum td_status add_option(struct server *s, const char *name, const char *value,
+                                 struct td_error *err)
+{
+    char text[ARG_MAX_BYTES];
+    (void)snprintf(text, sizeof(text), "--%s=%s", name, value);
+    return add_arg(s, text, err);
+}
+
+/* All options that a worker takes, as they were given to us in whatever way. */
+static enum td_status build_argv(struct server *s, struct td_error *err)
+{
+    char self[TD_MAX_PATH] = "", number[32];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+    if (n <= 0)
+        return td_error_set(err, TD_E_IO, "cannot find this program: %s",
+                            strerror(errno));
+    enum td_status st = add_arg(s, self, err);
+    if (st == TD_OK)
+        st = add_arg(s, "worker", err);
+    if (st == TD_OK)
+        st = add_arg(s, s->conf->args[0], err);
+    for (size_t i = 0; i < s->conf->count && st == TD_OK; i++) {
+        const struct td_opt *o = &s->conf->opts[i];
+        const struct td_opt_value *v = &s->conf->values[i];
+        bool all = o->verbs == (unsigned)TD_VERB_ALL;
+        if ((o->verbs & TD_VERB_WORKER) && !all && v->origin != TD_FROM_DEFAULT && v->s)
+            st = add_option(s, o->name, v->s, err);
+    }
+    if (st == TD_OK && !td_conf_is_set(s->conf, TD_O_PREFIX_CACHE)) {
+        int64_t bytes = PREFIX_STATES * td_config_state_bytes(&s->served.config);
+        bytes = TD_MIN(TD_MAX(bytes, 128 * TD_MIB), 4 * TD_GIB);
+        (void)snprintf(number, sizeof(number), "%lld", (long long)bytes);
+        st = add_option(s, "prefix-cache", number, err);
+    }
+    (void)snprintf(number, sizeof(number), "%ld", (long)s->served.vocab);
+    if (st == TD_OK)
+        st = add_option(s, "vocab", number, err);
+    if (st == TD_OK && *s->log_path)
+        st = add_option(s, "event-log", s->log_path, err);
+    return st;
+}
+
+/* ---- making ------------------------------------------------------------------------ */
+
+/* The last part of the model's path. */
+static void name_model(struct server *s)
+{
+    const char *given = td_conf_str(s->conf, TD_O_SERVED_MODEL_NAME);
+    char path[PATH_MAX];
+    if (!given) {
+        given = realpath(s->conf->args[0], path) ? path : s->conf->args[0];
+        const char *slash = strrchr(given, '/');
+        given = slash && slash[1] ? slash + 1 : given;
+    }
+    (void)snprintf(s->name, sizeof(s->name), "%.255s", given);
+}
+
+/* Events always go to a file, so that a failure can be explained later. */
+static void open_log(struct server *s)
+{
+    char name[64] = "";
+    time_t now = time(NULL);
+    struct tm tm;
+    const char *given = td_conf_str(s->conf, TD_O_EVENT_LOG);
+    if (given) {
+        (void)snprintf(s->log_path, sizeof(s->log_path), "%s", given);
+        return; /* open already */
+    }
+    if (!localtime_r(&now, &tm) ||
+        strftime(name, sizeof(name), "%Y-%m-%dT%H-%M-%S.jsonl", &tm) == 0)
+        return;
+    if (!td_state_path(s->log_path, sizeof(s->log_path), name) ||
+        td_log_open(s->log_path, NULL) != TD_OK)
+        *s->log_path = 0;
+}
+
+static enum td_status open_front(struct server *s, struct td_error *err)
+{
+    const struct td_conf *c = s->conf;
+    size_t max_body = (size_t)TD_MIN(td_conf_int(c, TD_O_MAX_BODY), TD_MAX_HTTP_BODY);
+    struct td_front_params front = {
+        .served = &s->served,
+        .version = td_version,
+        .build = td_build,
+        .key = td_conf_str(c, TD_O_API_KEY),
+        .max_queue = (int)td_conf_int(c, TD_O_MAX_QUEUE),
+        .queue_timeout = td_conf_real(c, TD_O_QUEUE_TIMEOUT),
+        .drain_timeout = td_conf_real(c, TD_O_DRAIN_TIMEOUT),
+        .max_body = max_body,
+        .self = s,
+        .wake = on_wake,
+        .ready = on_ready,
+        .drained = on_drained};
+    enum td_status st = td_front_new(&front, &s->front, err);
+    if (st != TD_OK)
+        return st;
+    struct td_http_params http = {.host = td_conf_str(c, TD_O_HOST),
+                                  .port = (int)td_conf_int(c, TD_O_PORT),
+                                  .threads = HTTP_THREADS,
+                                  .max_connections =
+                                      (int)td_conf_int(c, TD_O_MAX_CONNECTIONS),
+                                  .max_body = max_body,
+                                  .idle = td_conf_real(c, TD_O_IDLE_TIMEOUT),
+                                  .slow = SLOW_REQUEST,
+                                  .head = td_front_head,
+                                  .fn = td_front_handle,
+                                  .self = s->front};
+    st = td_http_start(&http, &s->http, err);
+    if (st == TD_OK) {
+        (void)fprintf(stderr, "listen  %s port %d\n", http.host, td_http_port(s->http));
+        (void)fflush(stderr);
+    }
+    return st;
+}
+
+static enum td_status serve(struct server *s, struct td_error *err)
+{
+    struct td_supervisor_params p = {.self = s,
+                                     .connected = on_connected,
+                                     .received = on_received,
+                                     .event = on_event,
+                                     .words = on_words,
+                                     .lost = on_lost,
+                                     .round = on_round};
+    enum td_status st = td_served_load(&s->served, s->conf->args[0], err);
+    if (st == TD_OK)
+        st = build_argv(s, err);
+    if (st != TD_OK)
+        return st;
+    td_front_loaded(s->front);
+    p.argv = s->argv;
+    st = td_supervisor_new(&p, &s->supervisor, err);
+    if (st != TD_OK)
+        return st;
+    atomic_store(&to_wake, s->supervisor);
+    return td_supervisor_run(s->supervisor, err);
+}
+
+static void close_server(struct server *s)
+{
+    td_http_stop(s->http);
+    td_front_free(s->front);
+    atomic_store(&to_wake, NULL);
+    td_supervisor_free(s->supervisor);
+    td_served_release(&s->served);
+    for (int i = 0; i < s->argc; i++)
+        td_free(s->argv[i]);
+    td_free(s->argv);
+}
+
+static int run(struct td_conf *conf, struct td_error *err)
+{
+    struct server s = {.conf = conf, .start = td_clock_now()};
+    if (conf->nargs != 1) {
+        td_error_set(err, TD_E_USAGE,
+                     conf->nargs ? "too many arguments" : "no model is given");
+        td_error_why(err, "serve takes one model directory");
+        return TD_EXIT_USAGE;
+    }
+    catch_signals();
+    name_model(&s);
+    td_phase_set(TD_PHASE_CHECK);
+    enum td_status st = td_served_open(&s.served, conf->args[0], s.name, err);
+    if (st == TD_OK) {
+        open_log(&s);
+        st = open_front(&s, err);
+    }
+    if (st == TD_OK)
+        st = serve(&s, err);
+    close_server(&s);
+    if (st != TD_OK && *s.log_path)
+        (void)fprintf(stderr, "details %s\n", s.log_path);
+    return st == TD_OK ? TD_EXIT_OK : TD_EXIT_FAILED;
+}
+
+const struct td_cmd td_cmd_serve = {
+    .name = "serve",
+    .verb = TD_VERB_SERVE,
+    .usage = "serve MODEL [--port N] [--host A]",
+    .summary = "serve a model: the OpenAI API over HTTP",
+    .details =
+        "The port is open at once; /startupz says how far the start is, /readyz when\n"
+        "answers can be had. The API's base URL ends in /v1.",
+    .run = run,
+};
