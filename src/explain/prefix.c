@@ -12,7 +12,10 @@
 #include <stdbool.h>
 #include <string.h>
 
-enum { MAX_LAYERS = 12 };
+enum {
+    MAX_LAYERS = 12,
+    REPEATED_MAX = 320 /* bytes of Ray's note about repeated lines */
+};
 
 struct cut {
     const char *p, *end;
@@ -629,7 +632,12 @@ static size_t unwrap_docker(const char *p, size_t n, char *out, size_t size)
 static size_t without_repeated(const char *p, size_t n)
 {
     static const char mark[] = " [repeated ";
-    for (size_t i = n; i-- > 0;) {
+    size_t from = n > REPEATED_MAX ? n - REPEATED_MAX : 0;
+    while (n > 0 && p[n - 1] == ' ')
+        n--;
+    if (n == 0 || (p[n - 1] != ']' && p[n - 1] != ')'))
+        return n;
+    for (size_t i = n; i-- > from;) {
         if (p[i] != ' ' || n - i < sizeof(mark) - 1 ||
             memcmp(p + i, mark, sizeof(mark) - 1) != 0)
             continue;
@@ -652,15 +660,24 @@ size_t td_line_clean(const char *raw, size_t n, char *out, size_t size)
     end = p + n;
     size_t k = 0;
     while (p < end && k + 1 < size) {
-        if (*p == '\x1b') {
+        const char *q = p;
+        while (q < end && (unsigned char)*q >= ' ' && *q != '#')
+            q++;
+        size_t run = (size_t)(q - p);
+        run = run < size - 1 - k ? run : size - 1 - k;
+        memcpy(out + k, p, run);
+        k += run;
+        p += run;
+        if (p >= end || k + 1 >= size)
+            break;
+        if (*p == '\x1b')
             p += 1 + escape_len(p + 1, end);
-        } else if (*p == '#' && end - p > 4 && memcmp(p, "#033", 4) == 0) {
+        else if (*p == '#' && end - p > 4 && memcmp(p, "#033", 4) == 0)
             p += 4 + escape_len(p + 4, end);
-        } else if ((unsigned char)*p < ' ' && *p != '\t') {
-            p++;
-        } else {
+        else if (*p == '#' || *p == '\t')
             out[k++] = *p++;
-        }
+        else
+            p++;
     }
     k = without_repeated(out, k);
     while (k > 0 && (out[k - 1] == ' ' || out[k - 1] == '\t'))

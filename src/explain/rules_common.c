@@ -163,7 +163,7 @@ FACT("fact/ray-address", "ray cluster at address", "Ray cluster at address: ?([\
 FACT("fact/ray-node-ip-arg", "--node-ip-address|node_ip_address", "node[-_]ip[-_]address['\"]?[=: ]+['\"]?([\\d.]+)", "ray_node"),
 FACT("fact/ray-prefix-ip", ", ip=", ", ip=([\\d.]+)\\)", "ray_peer"),
 FACT("fact/ray-status-node", "node:", "^\\s*[\\d.]+/1\\.0 node:([\\d.]+)", "ray_node"),
-FACT("fact/ray-status-healthy", " gpu", "^\\s*([\\d.]+)/([\\d.]+) GPU\\b", "gpus_used gpus_total"),
+FACT("fact/ray-status-healthy", ".0 gpu", "^\\s*([\\d.]+)/([\\d.]+) GPU\\b", "gpus_used gpus_total"),
 FACT("fact/ray-healthy-nodes", "node_", "^\\s*(\\d+) node_[0-9a-f]{6,}", "ray_active"),
 FACT("fact/ray-started", "ray runtime started", "(Ray runtime started)", "ray_started"),
 FACT("fact/bootstrap", "bootstrap : using|bootstrap: using", "Bootstrap ?: Using (\\S+?):([\\d.]+)<", "nccl_if nccl_ip"),
@@ -187,7 +187,7 @@ FACT("fact/profile-frame", "in profile_run|in determine_num_available_blocks|in 
 FACT("fact/capture-frame", "in capture_model|capturing cuda|cuda graph capture|cudagraph|cuda_graph_runner|graph_capture|capture cuda graph",
      "(captur\\w*|cuda_?graph\\w*)", "capture_text"),
 FACT("fact/engine-dead", "enginedeaderror", "(EngineDeadError)", "engine_dead"),
-FACT("fact/gpu-holder", "process", "Process (\\d+) has ([\\d.]+ [GM]iB) memory in use", "gpu_holder gpu_held"),
+FACT("fact/gpu-holder", "memory in use", "Process (\\d+) has ([\\d.]+ [GM]iB) memory in use", "gpu_holder gpu_held"),
 };
 /* clang-format on */
 const size_t td_rules_common_count = TD_COUNT(td_rules_common);

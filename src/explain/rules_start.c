@@ -28,7 +28,7 @@ CAUSE("start/store-wait", "engine-bug-multinode-assert", 56, "wait timeout after
       "ranks wait for the key $2 that another rank never set"),
 EITHER("start/store-wait-joined", "worker-never-joined", 52, "wait timeout after", "wait timeout after (\\d+) ?ms, keys: (\\S+)", 0,
       "a rank waited $1 ms for another that never came"),
-CAUSE("start/rank-range", "rank-world-size-wrong", 80, "world size|world_size|invalid rank",
+CAUSE("start/rank-range", "rank-world-size-wrong", 80, "out of world size|invalid rank requested|not in world size|must be less than world|must be in world|exceeds world size|exceeds the world size|>= world size",
       "(rank (\\d+) .{0,20}(?:is )?(?:out of|not in|must be (?:less|in)|>=|exceeds).{0,30}world.?size|Invalid rank requested|rank \\d+ of \\d+ ranks has already checked in)", 0,
       "a rank's number and the number of ranks do not fit"),
 CAUSE("start/checked-in", "rank-world-size-wrong", 84, "ranks has already checked in|mismatch in info from procs", 0, 0, "two processes came with the same rank"),

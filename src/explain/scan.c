@@ -19,7 +19,7 @@
 enum {
     BIG_SOURCE =
         48 << 20, /* bytes, from where lines without a literal are not parsed */
-    TRIES_OF_A_RULE = 1024, /* patterns run for a rule and source before thinning out */
+    TRIES_OF_A_RULE = 16384, /* patterns run for a rule and source before thinning out */
     JOIN_LINES = 9,         /* lines that a record can have after its first */
     JOIN_LOOK = 40,         /* lines looked at to find them */
     JOIN_MAX = 8192,
@@ -350,6 +350,28 @@ static enum td_status apply_rules(struct td_explain *x, const uint16_t *rules,
     return s;
 }
 
+/* In a big source: whether all rules of a line have been kept as often as they are kept;
+ * then they are only counted, by their literals. */
+static bool only_counts(struct td_explain *x, const uint16_t *rules, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const struct td_rule *rule = td_rule_at(rules[i]);
+        uint32_t keep = rule->role == TD_ROLE_FACT ? TD_KEEP_FACTS : TD_KEEP_HITS;
+        if (x->rule_counts[rules[i]].kept < keep &&
+            x->rule_counts[rules[i]].tried < TRIES_OF_A_RULE)
+            return false;
+        if (rule->role == TD_ROLE_PHASE && rule->re)
+            return false;
+    }
+    for (size_t i = 0; i < count; i++) {
+        const struct td_rule *rule = td_rule_at(rules[i]);
+        x->rule_counts[rules[i]].seen += x->rule_counts[rules[i]].kept > 0;
+        if (rule->role == TD_ROLE_PHASE)
+            reach(x, UINT32_MAX, (enum td_step)rule->weight);
+    }
+    return true;
+}
+
 /* A piece of a line between carriage returns. */
 static enum td_status one_piece(struct td_explain *x, const char *p, size_t n,
                                 const char *rest, size_t rest_n)
@@ -358,7 +380,7 @@ static enum td_status one_piece(struct td_explain *x, const char *p, size_t n,
     uint16_t rules[TD_MAX_LINE_RULES];
     struct td_line line;
     size_t count = td_matcher_scan(x->matcher, p, n, rules);
-    if (count == 0 && current(x)->big)
+    if (current(x)->big && only_counts(x, rules, count))
         return TD_OK;
     size_t m = td_line_clean(p, n, clean, sizeof(clean));
     td_line_parse(clean, m, &line);
