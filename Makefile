@@ -128,14 +128,18 @@ $(B)/flags $(B)/objects $(B)/build_id: FORCE
 	@mkdir -p $(@D)
 	@echo '$(TEXT)' | cmp -s - $@ || echo '$(TEXT)' >$@
 
+# Where tests find the tools of their own build.
+unit test tsan-run: export BUILD = $(B)
+
 unit: $(UNIT)  ## build and run the unit tests (T=NAME for one)
 	@tests/run.sh $(UNIT)
 
 test: all $(UNIT)  ## all tests that need no network: unit tests, cases, end to end
 	@TANDEM=$(B)/tandem tests/run.sh $(UNIT) $(E2E)
 
-asan: ## the unit tests under address and undefined sanitizers
-	@$(MAKE) --no-print-directory B=build/asan OPT='-O1 -g' KOPT=-O2 \
+# EVAL: sixteen questions of each evaluation set are enough here.
+asan:  ## the unit tests under address and undefined sanitizers
+	@EVAL=$(or $(EVAL),16) $(MAKE) --no-print-directory B=build/asan OPT='-O1 -g' KOPT=-O2 \
 		SAN='-fsanitize=address,undefined -fno-sanitize-recover=all \
 		-fno-omit-frame-pointer -Wno-format-truncation' unit
 

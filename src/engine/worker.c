@@ -82,7 +82,7 @@ static enum td_status make_buffers(struct worker *w, struct td_error *err)
     w->rows = td_calloc(2 * slots, sizeof(*w->rows));
     w->tokens = td_calloc(slots, sizeof(*w->tokens));
     w->tops = td_calloc(slots * TD_MAX_LOGPROBS, sizeof(*w->tops));
-    w->ended = td_calloc(slots, sizeof(*w->ended));
+    w->ended = td_calloc(slots, sizeof(struct td_request *));
     if (!w->samplers || !w->sampler_of || !w->rows || !w->tokens || !w->tops ||
         !w->ended)
         return td_error_set(err, TD_E_NOMEM, "no memory for a worker");
