@@ -86,8 +86,8 @@
 #define TD_MAX_EXPLAIN_STREAMS 8192
 #define TD_MAX_EXPLAIN_HITS    8192
 #define TD_MAX_EXPLAIN_FACTS   2048
-#define TD_MAX_EXPLAIN_DEPTH   8               /* directories below one that is given */
-#define TD_MAX_EXPLAIN_KEEP    (96 * TD_MIB)   /* texts and tables */
-#define TD_MAX_EXPLAIN_FILE    (1024 * TD_GIB) /* bytes of one file, after unpacking */
+#define TD_MAX_EXPLAIN_DEPTH   8             /* directories below one that is given */
+#define TD_MAX_EXPLAIN_KEEP    (96 * TD_MIB) /* texts and tables */
+#define TD_MAX_EXPLAIN_FILE    (64 * TD_GIB) /* bytes of one file, after unpacking */
 
 #endif

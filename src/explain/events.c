@@ -86,6 +86,26 @@ static void keep_failure(struct td_explain *x, const json_t *obj, const char *p,
     };
 }
 
+/* Event logs are appended to. A process that serves has got over its earlier failures,
+ * and a command that begins again leaves those of the start before behind. */
+static void forget_failures(struct td_explain *x, const struct td_line *line,
+                            const char *phase)
+{
+    uint32_t source = (uint32_t)(x->nsources - 1);
+    bool serves = strcmp(phase, "serve") == 0;
+    bool begins =
+        line->rank < 0 && (strcmp(phase, "check") == 0 || strcmp(phase, "plan") == 0);
+    size_t n = 0;
+    for (size_t i = 0; i < x->nfailures; i++) {
+        const struct td_failure *f = &x->failures[i];
+        bool mine = f->source == source && strcmp(f->host, line->host) == 0;
+        bool gone = mine && (begins || (serves && f->rank == line->rank));
+        if (!gone)
+            x->failures[n++] = *f;
+    }
+    x->nfailures = n;
+}
+
 bool td_events_line(struct td_explain *x, const char *p, size_t n)
 {
     json_t *obj = NULL;
@@ -113,6 +133,8 @@ bool td_events_line(struct td_explain *x, const char *p, size_t n)
     (void)td_scan_note(x, &line, step_of(field(obj, "phase")));
     if (*field(obj, "code"))
         keep_failure(x, obj, p, n);
+    else if (strcmp(field(obj, "event"), "phase") == 0)
+        forget_failures(x, &line, field(obj, "phase"));
     json_decref(obj);
     return true;
 }

@@ -225,6 +225,29 @@ static void test_event_logs(void **state)
     assert_non_null(strstr(text, "model-00003-of-00039"));
     free(text);
     td_explain_free(x);
+    /* the log of a second start is appended to that of the first */
+    static const char again[] =
+        "{\"t\":1.0,\"host\":\"a\",\"rank\":-1,\"pid\":1,\"phase\":\"load\",\"event\":"
+        "\"error\",\"code\":\"io\",\"what\":\"w\",\"why\":\"\",\"fix\":\"\"}\n"
+        "{\"t\":2.0,\"host\":\"a\",\"rank\":-1,\"pid\":2,\"phase\":\"plan\",\"event\":"
+        "\"phase\"}\n"
+        "{\"t\":3.0,\"host\":\"a\",\"rank\":-1,\"pid\":2,\"phase\":\"load\",\"event\":"
+        "\"error\",\"code\":\"no-memory\",\"what\":\"w\",\"why\":\"\",\"fix\":\"\"}\n"
+        "{\"t\":4.0,\"host\":\"a\",\"rank\":-1,\"pid\":3,\"phase\":\"serve\",\"event\":"
+        "\"phase\"}\n";
+    size_t two = (size_t)(strstr(again, "{\"t\":4.0") - again);
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(td_explain_new(&x, NULL), TD_OK);
+        assert_int_equal(
+            td_explain_add_bytes(x, "e", again, i ? sizeof(again) - 1 : two, NULL),
+            TD_OK);
+        assert_int_equal(td_explain_judge(x, NULL), TD_OK);
+        if (i == 0)
+            assert_string_equal(td_explain_kind(x), "no-memory");
+        else
+            assert_null(td_explain_kind(x));
+        td_explain_free(x);
+    }
     /* only the ranks that saw the other one go */
     x = explain_path(DIR "tandem/only-peer.jsonl");
     assert_string_equal(td_explain_kind(x), "peer-lost");
