@@ -111,7 +111,6 @@ bool td_events_line(struct td_explain *x, const char *p, size_t n)
     json_t *obj = NULL;
     if (n < 6 || memcmp(p, "{\"t\":", 5) != 0 || !holds(p, n, "\"event\":"))
         return false;
-    x->tandem_events++;
     bool error = holds(p, n, "\"code\":"), phase = holds(p, n, "\"phase\"");
     if (!error && !phase)
         return true;

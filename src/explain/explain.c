@@ -85,7 +85,6 @@ void td_explain_clear(struct td_explain *x)
     td_arena_init(&x->arena, TD_MAX_EXPLAIN_KEEP);
     x->nsources = x->nstreams = x->nhits = x->nfacts = x->nfailures = x->nseen = 0;
     x->order = 0;
-    x->tandem_events = 0;
     x->last_stream = UINT32_MAX;
     x->verdict = (struct td_verdict){.unknown = -1};
     if (x->rule_counts)

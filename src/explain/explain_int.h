@@ -35,8 +35,7 @@ struct td_source {
     bool binary;
     bool late_failure; /* something failed after the start was ready */
     const char *note;
-    double first_time, last_time; /* -1: none */
-    double shift;                 /* seconds to add to reach the first source's clock */
+    double shift; /* seconds to add to reach the first source's clock */
 };
 
 /* A process as the prefixes tell it. */
@@ -46,8 +45,8 @@ struct td_stream {
     long pid;
     int rank;
     enum td_step step;
-    uint64_t lines, last_line;
-    double first_time, last_time;
+    uint64_t last_line;
+    double last_time; /* -1: none */
     char last_text[120];
 };
 
@@ -63,16 +62,12 @@ struct td_hit {
     const char *caps[TD_MAX_CAPTURES]; /* "" when unset */
     const char *host;                  /* of the line, "" when not told */
     int rank;
-    long pid;
 };
 
 /* A value that the logs gave away. */
 struct td_fact {
     const char *name, *value;
-    uint32_t source;
-    uint64_t line;
-    const char *host;
-    unsigned count;
+    uint32_t source; /* where it was seen first */
 };
 
 /* A failure event of tandem's own log. */
@@ -95,10 +90,9 @@ struct td_candidate {
 
 struct td_verdict {
     enum td_grade grade;
-    bool failed;   /* something in the files speaks of a failure */
-    bool ready;    /* the last thing the start said is that it is ready */
-    bool conflict; /* two certain causes of different kinds */
-    size_t count;  /* candidates */
+    bool failed;  /* something in the files speaks of a failure */
+    bool ready;   /* the last thing the start said is that it is ready */
+    size_t count; /* candidates */
     struct td_candidate candidates[TD_MAX_CANDIDATES];
     int32_t unknown; /* hit of the first error that no rule knows, -1 */
 };
@@ -131,7 +125,6 @@ struct td_explain {
     size_t nfailures, cap_failures;
     struct td_rule_count *rule_counts; /* one for each rule */
     uint32_t order;
-    size_t tandem_events; /* lines of tandem's own logs */
     struct td_verdict verdict;
 };
 
@@ -169,9 +162,9 @@ const struct td_failure *td_events_first(const struct td_explain *x, bool *certa
 
 /* --- facts.c --- */
 
-/* Adds a value to a fact of the newest source, or counts it once more. */
+/* Adds a value to a fact of the newest source, unless it is known. */
 enum td_status td_fact_add(struct td_explain *x, const char *name, size_t name_n,
-                           const char *value, size_t n, const char *host);
+                           const char *value, size_t n);
 
 /* The first value of a fact, or NULL. */
 const char *td_fact_get(const struct td_explain *x, const char *name);

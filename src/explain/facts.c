@@ -14,7 +14,7 @@
 enum { VALUES_OF_A_NAME = 64, NAME_MAX_BYTES = 64 };
 
 enum td_status td_fact_add(struct td_explain *x, const char *name, size_t name_n,
-                           const char *value, size_t n, const char *host)
+                           const char *value, size_t n)
 {
     const char *known = NULL;
     size_t same = 0;
@@ -24,10 +24,8 @@ enum td_status td_fact_add(struct td_explain *x, const char *name, size_t name_n
             continue;
         known = f->name;
         same++;
-        if (strlen(f->value) == n && memcmp(f->value, value, n) == 0) {
-            f->count++;
+        if (strlen(f->value) == n && memcmp(f->value, value, n) == 0)
             return TD_OK;
-        }
     }
     if (same >= VALUES_OF_A_NAME || n == 0 || n > TD_CAPTURE_MAX)
         return TD_OK;
@@ -41,9 +39,6 @@ enum td_status td_fact_add(struct td_explain *x, const char *name, size_t name_n
         .name = known ? known : td_explain_keep(x, name, name_n, NAME_MAX_BYTES),
         .value = td_explain_keep(x, value, n, TD_CAPTURE_MAX),
         .source = (uint32_t)(x->nsources - 1),
-        .line = x->sources[x->nsources - 1].lines,
-        .host = host,
-        .count = 1,
     };
     return TD_OK;
 }

@@ -241,9 +241,9 @@ static void rank_candidates(struct td_explain *x, struct tallies *t)
     }
     if (v->count == 0)
         return;
-    v->conflict = v->count > 1 && v->candidates[1].grade == TD_GRADE_CERTAIN &&
-                  !v->candidates[0].failure;
-    if (v->conflict)
+    bool conflict = v->count > 1 && v->candidates[1].grade == TD_GRADE_CERTAIN &&
+                    !v->candidates[0].failure;
+    if (conflict)
         v->candidates[0].grade = v->candidates[1].grade = TD_GRADE_LIKELY;
     v->grade = v->candidates[0].grade;
     /* candidates far behind the first do not help the reader */

@@ -19,9 +19,10 @@
 enum {
     BIG_SOURCE =
         48 << 20, /* bytes, from where lines without a literal are not parsed */
-    TRIES_OF_A_RULE = 16384, /* patterns run for a rule and source before thinning out */
-    JOIN_LINES = 9,         /* lines that a record can have after its first */
-    JOIN_LOOK = 40,         /* lines looked at to find them */
+    TRIES_OF_A_RULE =
+        16384,      /* patterns run for a rule and source before thinning out */
+    JOIN_LINES = 9, /* lines that a record can have after its first */
+    JOIN_LOOK = 40, /* lines looked at to find them */
     JOIN_MAX = 8192,
     HINT = 30,               /* weight below which a rule is a mere hint */
     SLICE = TD_LINE_MAX - 1, /* a longer line is looked at in pieces */
@@ -62,11 +63,8 @@ struct td_source *td_scan_begin(struct td_explain *x, const char *name)
     if (s != TD_OK)
         return NULL;
     struct td_source *src = &x->sources[x->nsources++];
-    *src =
-        (struct td_source){.name = td_explain_keep(x, name, strlen(name), TD_MAX_PATH),
-                           .host = "",
-                           .first_time = -1,
-                           .last_time = -1};
+    *src = (struct td_source){
+        .name = td_explain_keep(x, name, strlen(name), TD_MAX_PATH), .host = ""};
     for (size_t r = 0; r < td_rule_count(); r++)
         x->rule_counts[r].tried = x->rule_counts[r].kept = 0;
     x->last_stream = UINT32_MAX;
@@ -117,7 +115,6 @@ static uint32_t stream_of(struct td_explain *x, const struct td_line *line)
         .role = td_explain_keep(x, line->role, strlen(line->role), TD_LINE_ROLE_MAX),
         .pid = line->pid,
         .rank = line->rank,
-        .first_time = line->time,
         .last_time = line->time};
     return x->last_stream = (uint32_t)x->nstreams++;
 }
@@ -130,11 +127,6 @@ static void note_line(struct td_explain *x, uint32_t stream, const struct td_lin
                                      strncmp(line->text, "File \"", 6) == 0 ||
                                      strncmp(line->text, "frame #", 7) == 0);
     src->has_head = src->has_head || strncmp(line->text, "Traceback (", 11) == 0;
-    if (line->time >= 0) {
-        if (src->first_time < 0)
-            src->first_time = line->time;
-        src->last_time = line->time;
-    }
     if (!*src->host && *line->host && !strchr(line->role, '_') &&
         strcmp(line->role, "raylet") != 0 && strncmp(line->role, "Ray", 3) != 0)
         src->host =
@@ -142,15 +134,11 @@ static void note_line(struct td_explain *x, uint32_t stream, const struct td_lin
     if (stream == UINT32_MAX)
         return;
     struct td_stream *s = &x->streams[stream];
-    s->lines++;
     s->last_line = src->lines;
     if (line->rank >= 0)
         s->rank = line->rank;
-    if (line->time >= 0) {
-        if (s->first_time < 0)
-            s->first_time = line->time;
+    if (line->time >= 0)
         s->last_time = line->time;
-    }
     if (line->len > 0) {
         size_t n = TD_MIN(line->len, sizeof(s->last_text) - 1);
         memcpy(s->last_text, line->text, n);
@@ -229,8 +217,7 @@ static enum td_status keep_hit(struct td_explain *x, size_t rule, uint32_t strea
         .step = src->step,
         .text = td_explain_keep(x, line->text, line->len, TD_TEXT_MAX),
         .host = td_explain_keep(x, line->host, strlen(line->host), TD_LINE_HOST_MAX),
-        .rank = line->rank,
-        .pid = line->pid};
+        .rank = line->rank};
     if (stream != UINT32_MAX && h->rank < 0)
         h->rank = x->streams[stream].rank;
     for (int i = 0; i < TD_MAX_CAPTURES; i++)
@@ -241,16 +228,13 @@ static enum td_status keep_hit(struct td_explain *x, size_t rule, uint32_t strea
 
 /* The captures of a fact rule, under the names in its `says`. */
 static enum td_status keep_facts(struct td_explain *x, const struct td_rule *rule,
-                                 const struct td_line *line,
                                  const struct td_capture caps[TD_MAX_CAPTURES])
 {
     const char *p = rule->says ? rule->says : "";
-    const char *host =
-        td_explain_keep(x, line->host, strlen(line->host), TD_LINE_HOST_MAX);
     for (int i = 0; i < TD_MAX_CAPTURES && *p; i++) {
         size_t n = strcspn(p, " ");
         if (caps[i].p) {
-            enum td_status s = td_fact_add(x, p, n, caps[i].p, caps[i].n, host);
+            enum td_status s = td_fact_add(x, p, n, caps[i].p, caps[i].n);
             if (s != TD_OK)
                 return s;
         }
@@ -316,7 +300,7 @@ static enum td_status keep_match(struct td_explain *x, size_t r,
         x->streams[stream].rank = (int)strtol(caps[0].p, NULL, 10);
     if (rule->role == TD_ROLE_FACT) {
         n->kept++;
-        return keep_facts(x, rule, line, caps);
+        return keep_facts(x, rule, caps);
     }
     if (n->kept >= TD_KEEP_HITS)
         return TD_OK;
