@@ -83,6 +83,13 @@ $(B)/cmd/main.o $(B)/cmd/main.tidy: \
 	ISA := -DTD_VERSION='"$(VERSION)"' -DTD_BUILD='"$(BUILD_ID)"'
 $(B)/cmd/main.o: $(B)/build_id
 
+# The page is a file for browsers and editors, and numbers for the compiler.
+$(B)/api/page.inc: src/api/page.html Makefile
+	@mkdir -p $(@D)
+	$(Q)od -An -v -tu1 $< | sed 's/  */,/g; s/^,//; s/$$/,/' >$@
+$(B)/api/page.o $(B)/api/page.tidy: ISA := -I$(B)
+$(B)/api/page.o: $(B)/api/page.inc
+
 $(B)/%.o: src/%.c $(B)/flags Makefile
 	@mkdir -p $(@D)
 	@$(say) CC $<

@@ -24,6 +24,10 @@ library libzstd libzstd-dev'
 test_needs='
 library cmocka libcmocka-dev'
 
+# The page's test; without it that test is skipped. Ubuntu has it as a snap only.
+browser_needs='
+command chromium chromium'
+
 lint_needs='
 command git git
 command python3 python3
