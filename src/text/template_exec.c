@@ -169,6 +169,15 @@ struct td_value td_macro_call(struct td_render *r, const struct td_macro *m,
     return td_render_end_capture(r, c, before);
 }
 
+/* What a call or filter block gives is not converted to text. */
+static void print_block(struct td_render *r, struct td_value v, const char *tag)
+{
+    if (td_render_ok(r) && v.kind != TD_V_STR)
+        td_render_fail(r, "a %s block must give a string, not %s", tag,
+                       td_value_type(v));
+    td_value_print(r, v);
+}
+
 static void exec_call_block(struct td_render *r, const struct td_tnode *n,
                             struct td_scope *scope)
 {
@@ -181,7 +190,7 @@ static void exec_call_block(struct td_render *r, const struct td_tnode *n,
     call.names[call.nkw] = td_value_cstr("caller");
     call.values[call.nkw++] = caller;
     r->line = n->line;
-    td_value_print(r, td_value_call(r, f, &call));
+    print_block(r, td_value_call(r, f, &call), "call");
 }
 
 /* ---- blocks ---------------------------------------------------------------------- */
@@ -264,7 +273,6 @@ static enum td_flow exec_with_flow(struct td_render *r, const struct td_tnode *n
         break;
     case TD_N_SET_BLOCK:
         v = captured(r, n, scope);
-        v.flags &= (uint8_t)~TD_VF_SAFE;
         td_exec_assign(r, scope, n->a, v);
         break;
     case TD_N_MACRO:
@@ -274,7 +282,7 @@ static enum td_flow exec_with_flow(struct td_render *r, const struct td_tnode *n
         exec_call_block(r, n, scope);
         break;
     case TD_N_FILTER_BLOCK:
-        td_value_print(r, captured(r, n, scope));
+        print_block(r, captured(r, n, scope), "filter");
         break;
     case TD_N_WITH:
         exec_with(r, n, scope);

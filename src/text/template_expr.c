@@ -404,7 +404,8 @@ static struct td_value dotted_name(struct td_parser *p)
     const char *s = t.s;
     size_t len = t.len;
     while (p->status == TD_OK && td_parse_skip(p, TD_LEX_DOT)) {
-        len = (size_t)(p->tok.s + p->tok.len - s);
+        if (p->tok.kind == TD_LEX_NAME)
+            len = (size_t)(p->tok.s + p->tok.len - s);
         td_parse_expect(p, TD_LEX_NAME);
     }
     return td_value_str(s, len);

@@ -38,21 +38,36 @@ RUN(f_capitalize)
     return td_str_capitalize(r, td_value_to_str(r, self));
 }
 
-/* Words start after blanks, hyphens and opening brackets. */
+static bool is_word_gap(int32_t c)
+{
+    return td_char_is_space(c) || (c > 0 && c < 0x80 && strchr("-({[<", (int)c));
+}
+
+/* Words start after blanks, hyphens and opening brackets. The rest of a word is put to
+ * lower case as if it stood alone, which matters for a final sigma. */
 RUN(f_title)
 {
     (void)a;
     struct td_buf *before;
-    struct td_value s = td_value_to_str(r, self);
+    struct td_value s = td_value_to_str(r, self), rest = s;
     struct td_capture *c = td_render_capture(r, &before);
     bool start = true;
-    size_t n;
+    size_t n, from = 0;
     td_render_charge(r, s.len / 8);
     for (size_t i = 0; i < s.len && td_render_ok(r); i += n) {
-        int32_t ch = td_str_char(s.u.s + i, s.len - i, &n);
-        bool gap =
-            td_char_is_space(ch) || (ch > 0 && ch < 0x80 && strchr("-({[<", (int)ch));
-        td_str_put_case(r, s, i, start ? TD_CASE_UPPER : TD_CASE_LOWER);
+        bool gap = is_word_gap(td_str_char(s.u.s + i, s.len - i, &n));
+        if (gap) {
+            td_render_put(r, s.u.s + i, n);
+        } else if (start) {
+            td_str_put_case(r, s, i, TD_CASE_UPPER);
+            size_t k, end = from = i + n;
+            while (end < s.len &&
+                   !is_word_gap(td_str_char(s.u.s + end, s.len - end, &k)))
+                end += k;
+            rest = td_value_str(s.u.s + from, end - from);
+        } else {
+            td_str_put_case(r, rest, i - from, TD_CASE_LOWER);
+        }
         start = gap;
     }
     return td_render_end_capture(r, c, before);
@@ -179,17 +194,18 @@ RUN(f_truncate)
     bool kill = td_arg_bool(r, a[1], false);
     struct td_value end = a[2].kind == TD_V_MISSING ? td_value_cstr("...") : a[2];
     int64_t leeway = td_arg_given(a[3]) ? td_arg_int(r, a[3], 5, "truncate") : 5;
-    if (self.kind != TD_V_STR || end.kind != TD_V_STR)
-        return td_render_fail(r, "truncate: expected a string, not %s",
-                              td_value_type(self.kind != TD_V_STR ? self : end));
-    int64_t end_len = td_value_len(r, end);
+    int64_t end_len = td_value_len(r, end), len;
     if (length < end_len)
         return td_render_fail(r, "expected length >= %lld, got %lld",
                               (long long)end_len, (long long)length);
     if (leeway < 0)
         return td_render_fail(r, "expected leeway >= 0, got %lld", (long long)leeway);
-    if (td_value_len(r, self) <= length || td_value_len(r, self) - length <= leeway)
+    len = td_value_len(r, self);
+    if (len <= length || len - length <= leeway)
         return self;
+    if (self.kind != TD_V_STR || end.kind != TD_V_STR)
+        return td_render_fail(r, "truncate: expected a string, not %s",
+                              td_value_type(self.kind != TD_V_STR ? self : end));
     struct td_value cut = td_value_slice(
         r, self, td_value_none(), td_value_int(length - end_len), td_value_none());
     if (!kill && td_render_ok(r)) {
@@ -200,28 +216,49 @@ RUN(f_truncate)
     return td_value_binary(r, TD_OP_ADD, cut, end);
 }
 
-/* Bytes that stay as they are in a URL, "/" among them. */
-static bool is_url_char(char c)
+/* Percent-encodes; in a query "/" is encoded, too, and a blank becomes "+". */
+static void put_url(struct td_render *r, struct td_value v, bool query)
 {
-    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
-           (c && strchr("_.-~/", c));
+    struct td_value s = td_value_to_plain(r, v);
+    td_render_charge(r, s.len / 8);
+    for (uint32_t i = 0; i < s.len && td_render_ok(r); i++) {
+        char c = s.u.s[i];
+        if ((c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') ||
+            (c >= 'a' && c <= 'z') || (c && strchr(query ? "_.-~" : "_.-~/", c)))
+            td_render_put(r, &c, 1);
+        else if (query && c == ' ')
+            td_render_puts(r, "+");
+        else
+            td_render_putf(r, "%%%02X", (unsigned)(unsigned char)c);
+    }
 }
 
 RUN(f_urlencode)
 {
     (void)a;
-    if (self.kind != TD_V_STR && td_value_iterable(self))
-        return td_render_fail(r, "urlencode of a %s is not supported",
-                              td_value_type(self));
-    struct td_value s = td_value_to_plain(r, self);
     struct td_buf *before;
+    struct td_iter it;
+    struct td_value x;
     struct td_capture *c = td_render_capture(r, &before);
-    td_render_charge(r, s.len / 8);
-    for (uint32_t i = 0; i < s.len && td_render_ok(r); i++) {
-        if (is_url_char(s.u.s[i]))
-            td_render_put(r, s.u.s + i, 1);
-        else
-            td_render_putf(r, "%%%02X", (unsigned)(unsigned char)s.u.s[i]);
+    if (self.kind == TD_V_STR || !td_value_iterable(self)) {
+        put_url(r, self, false);
+        return td_render_end_capture(r, c, before);
+    }
+    if (self.kind == TD_V_DICT)
+        self = (struct td_value){
+            .kind = TD_V_VIEW, .flags = TD_VF_ITEMS, .u.dict = self.u.dict};
+    td_iter_init(r, &it, self);
+    for (bool first = true; td_iter_next(r, &it, &x); first = false) {
+        struct td_value pair = td_value_collect(r, x, TD_V_TUPLE);
+        if (td_render_ok(r) && pair.len != 2)
+            td_render_fail(r, "urlencode: expected pairs, got %u values",
+                           (unsigned)pair.len);
+        if (!td_render_ok(r))
+            break;
+        td_render_puts(r, first ? "" : "&");
+        put_url(r, pair.u.items->v[0], true);
+        td_render_puts(r, "=");
+        put_url(r, pair.u.items->v[1], true);
     }
     return td_render_end_capture(r, c, before);
 }

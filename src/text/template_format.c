@@ -16,6 +16,7 @@ enum { PRECISION_MAX = 100, NUMBER_MAX = 512 };
 /* What stands between % or : and the type. */
 struct spec {
     struct td_value fill; /* one character */
+    bool filled;          /* it was given, so that a 0 before the width is a digit */
     char align;           /* '<', '>', '^', '=', 0: by type */
     char sign;            /* '+', ' ', 0 */
     bool alt, zero;
@@ -241,7 +242,7 @@ static void percent_text(struct td_render *r, struct spec *sp, struct td_value v
         s = sp->type == 'r' ? repr_of(r, v) : ascii_repr(r, v);
         s = safe ? td_value_escape(r, s) : s;
     }
-    if (sp->precision >= 0 && td_render_ok(r))
+    if (sp->precision >= 0 && sp->type != 'c' && td_render_ok(r))
         s.len = (uint32_t)td_str_offset(s.u.s, s.len, (size_t)sp->precision);
     sp->fill = td_value_cstr(" ");
     put_padded(r, sp, "", s, sp->align ? sp->align : '>');
@@ -392,6 +393,7 @@ static const char *parse_align(const char *p, const char *end, struct spec *sp)
         (void)td_str_char(p, (size_t)(end - p), &n);
     if (p + n < end && is_align(p[n])) {
         sp->fill = td_value_str(p, n);
+        sp->filled = true;
         sp->align = p[n];
         return p + n + 1;
     }
@@ -412,8 +414,9 @@ static bool parse_spec(struct td_render *r, struct td_value text, struct spec *s
         sp->alt = true;
         p++;
     }
-    if (p < end && *p == '0') {
+    if (p < end && *p == '0' && !sp->filled) {
         sp->zero = true;
+        sp->fill = td_value_cstr("0");
         p++;
     }
     p = percent_number(r, NULL, p, p < end && *p == '*' ? p : end, &sp->width);
@@ -448,7 +451,7 @@ static struct td_value grouped(struct td_render *r, const struct spec *sp,
         whole = strspn(text, "0123456789");
         rest = strlen(text + whole);
     }
-    if (sp->zero && sp->align == '=' && sp->width > 0) {
+    if (td_value_str_is(sp->fill, "0") && sp->align == '=' && sp->width > 0) {
         size_t width = (size_t)TD_MIN(sp->width, (int64_t)TD_MAX_TEMPLATE_WIDTH);
         while (prefix + whole + zeros + (whole + zeros - 1) / each + rest < width)
             zeros++;
@@ -469,10 +472,8 @@ static struct td_value grouped(struct td_render *r, const struct spec *sp,
 static void put_number(struct td_render *r, struct spec *sp, const char *prefix,
                        const char *text)
 {
-    if (sp->zero && !sp->align) {
+    if (sp->zero && !sp->align)
         sp->align = '=';
-        sp->fill = td_value_cstr("0");
-    }
     struct td_value body =
         sp->group ? grouped(r, sp, text, strlen(prefix)) : td_value_cstr(text);
     put_padded(r, sp, prefix, body, sp->align ? sp->align : '>');
@@ -485,12 +486,12 @@ static void bad_type(struct td_render *r, const struct spec *sp, struct td_value
 }
 
 /* Type none with a precision: like g, but never without a point, and with an exponent
- * one digit sooner. */
-static void general_digits(char *out, size_t size, double f, int precision)
+ * one digit sooner. `alt` keeps zeros at the end. */
+static void general_digits(char *out, size_t size, double f, int precision, bool alt)
 {
     char sci[NUMBER_MAX];
     precision = precision ? precision : 1;
-    float_digits(sci, sizeof(sci), f, 'e', precision - 1, false);
+    float_digits(sci, sizeof(sci), f, 'e', precision - 1, alt);
     const char *e = strchr(sci, 'e');
     int64_t exp = 0;
     if (!e || td_int_parse(e + 1, strlen(e + 1), 10, &exp) != TD_NUMBER_OK) {
@@ -498,13 +499,13 @@ static void general_digits(char *out, size_t size, double f, int precision)
         return;
     }
     if (exp >= -4 && exp < precision - 1) {
-        float_digits(out, size, f, 'g', precision, false);
+        float_digits(out, size, f, 'g', precision, alt);
         if (!strchr(out, '.'))
             (void)snprintf(out + strlen(out), size - strlen(out), ".0");
         return;
     }
     size_t n = (size_t)(e - sci);
-    if (memchr(sci, '.', n)) {
+    if (!alt && memchr(sci, '.', n)) {
         while (sci[n - 1] == '0')
             n--;
         n -= sci[n - 1] == '.';
@@ -527,7 +528,7 @@ static void format_float(struct td_render *r, struct spec *sp, struct td_value v
     if (!sp->type && sp->precision < 0)
         td_float_repr(text, sizeof(text), fabs(f));
     else if (!sp->type)
-        general_digits(text, sizeof(text), f, precision);
+        general_digits(text, sizeof(text), f, precision, sp->alt);
     else
         float_digits(text, sizeof(text), percent ? f * 100.0 : f,
                      percent           ? 'f'
@@ -542,8 +543,9 @@ static void format_float(struct td_render *r, struct spec *sp, struct td_value v
 static void format_char(struct td_render *r, struct spec *sp, int64_t i)
 {
     char text[8];
-    if (!is_char(i)) {
-        td_render_fail(r, "%%c arg not in range(0x110000)");
+    if (sp->sign || sp->alt || !is_char(i)) {
+        td_render_fail(r, is_char(i) ? "Sign and # are not allowed with 'c'"
+                                     : "%%c arg not in range(0x110000)");
         return;
     }
     text[td_char_encode((int32_t)i, text)] = 0;
@@ -596,8 +598,6 @@ static void format_str(struct td_render *r, struct spec *sp, struct td_value s)
     }
     if (sp->precision >= 0)
         s.len = (uint32_t)td_str_offset(s.u.s, s.len, (size_t)sp->precision);
-    if (sp->zero && !sp->align)
-        sp->fill = td_value_cstr("0");
     put_padded(r, sp, "", s, sp->align ? sp->align : '<');
 }
 
@@ -616,6 +616,11 @@ static void format_value(struct td_render *r, struct td_value v, struct td_value
     }
     if (!parse_spec(r, text, &sp))
         return;
+    const char *groups = sp.group == ',' ? "deEfFgG%" : "deEfFgG%bxXo";
+    if (sp.group && sp.type && !strchr(groups, sp.type)) {
+        td_render_fail(r, "Cannot specify '%c' with '%c'.", sp.group, sp.type);
+        return;
+    }
     if (v.kind == TD_V_STR)
         format_str(r, &sp, v);
     else if (v.kind == TD_V_FLOAT)

@@ -5,6 +5,7 @@
  * lists, tuples and cyclers. Methods that would change a list or dict are there to be
  * refused, as jinja2's immutable sandbox refuses them.
  */
+#define _POSIX_C_SOURCE 200809L
 #include "base/clock.h"
 #include "base/limits.h"
 #include "text/template_tree.h"
@@ -116,7 +117,8 @@ RUN(fn_raise_exception)
         td_error_set(r->err, TD_E_TEMPLATE,
                      "%s, line %u: the chat template refused the messages", r->t->name,
                      (unsigned)r->line);
-        td_error_why(r->err, "%.*s", (int)n, text.u.s);
+        if (n)
+            td_error_why(r->err, "%.*s", (int)n, text.u.s);
     }
     return td_value_undef();
 }

@@ -199,9 +199,13 @@ static void give_text(struct td_lexer *lx, struct td_lex_token *out, size_t len)
         .kind = TD_LEX_DATA, .line = lx->line, .s = lx->src + lx->pos, .len = len};
 }
 
-/* After `{% raw %}`: everything up to `{% endraw %}` is text. */
+/* After `{% raw %}`: everything up to `{% endraw %}` is text. As for a comment, jinja2
+ * does not miss the end where the template has ended anyway. */
 static enum td_status raw_text(struct td_lexer *lx, struct td_lex_token *out)
 {
+    give_text(lx, out, 0);
+    if (lx->pos >= lx->len)
+        return TD_OK;
     for (size_t i = lx->pos; i < lx->len; i++) {
         size_t after = at(lx, i, "{%") ? raw_tag(lx, i, "endraw", true) : 0;
         if (!after)
@@ -225,7 +229,10 @@ static enum td_status skip_comment(struct td_lexer *lx)
             return TD_OK;
         }
     }
-    return td_template_invalid(lx->err, lx->name, line, "a comment has no #}");
+    if (from < lx->len)
+        return td_template_invalid(lx->err, lx->name, line, "a comment has no #}");
+    move_to(lx, lx->len);
+    return TD_OK;
 }
 
 /* Outside of tags. Gives text if there is any before the next tag, and queues what the
@@ -352,10 +359,10 @@ static enum td_status number(struct td_lexer *lx, struct td_lex_token *out)
 }
 
 /* Up to `max` hexadecimal (or octal) digits; -1 unless `exact` of them are there. */
-static int32_t escape_number(const char *s, size_t n, size_t max, bool exact, int base,
+static int64_t escape_number(const char *s, size_t n, size_t max, bool exact, int base,
                              size_t *used)
 {
-    int32_t c = 0;
+    int64_t c = 0;
     size_t i = 0;
     for (; i < max && i < n && is_digit(s[i], base); i++) {
         int d = s[i] <= '9' ? s[i] - '0' : (s[i] | 32) - 'a' + 10;
@@ -380,7 +387,7 @@ static size_t unescape(const char *s, size_t n, char *dst, size_t *used,
     if (s[0] == '\n')
         return 0;
     size_t width = s[0] == 'x' ? 2 : s[0] == 'u' ? 4 : s[0] == 'U' ? 8 : 0, taken = 0;
-    int32_t c = -1;
+    int64_t c = -1;
     if (width) {
         c = escape_number(s + 1, n - 1, width, true, 16, &taken);
         if (c < 0 || c > 0x10FFFF)
@@ -411,7 +418,7 @@ static size_t unescape(const char *s, size_t n, char *dst, size_t *used,
     if (*why)
         return 0;
     *used = taken;
-    return td_char_encode(c, dst);
+    return td_char_encode((int32_t)c, dst);
 }
 
 static enum td_status string(struct td_lexer *lx, struct td_lex_token *out)
@@ -463,7 +470,7 @@ static size_t name_end(const struct td_lexer *lx, size_t pos)
     while (pos < lx->len) {
         size_t n;
         int32_t c = td_str_char(lx->src + pos, lx->len - pos, &n);
-        if (!td_char_is_word(c))
+        if (!td_char_is_name(c))
             break;
         pos += n;
     }

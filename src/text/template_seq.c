@@ -279,11 +279,12 @@ static void merge_sort(struct td_render *r, struct keyed *v, struct keyed *tmp,
     memcpy(v, tmp, k * sizeof(*v));
 }
 
-/* The items of `in` sorted by key; keys are given by `paths` (a tuple of values when
- * there is not exactly one). NULL after a failure. */
+/* The items of `in` sorted by key: the value of the path, or with `lists` a list of the
+ * values of all paths (which compare as lists, so that two undefined values are equal
+ * and no error). NULL after a failure. */
 static struct keyed *sorted(struct td_render *r, struct td_value in,
-                            const struct td_path *paths, size_t npaths, bool reverse,
-                            size_t *count)
+                            const struct td_path *paths, size_t npaths, bool lists,
+                            bool reverse, size_t *count)
 {
     struct td_value items = td_value_collect(r, in, TD_V_LIST);
     struct keyed *v = td_render_alloc(r, (size_t)items.len + 1, sizeof(*v));
@@ -292,7 +293,7 @@ static struct keyed *sorted(struct td_render *r, struct td_value in,
         return NULL;
     for (uint32_t i = 0; i < items.len && td_render_ok(r); i++) {
         v[i].item = items.u.items->v[i];
-        if (npaths == 1) {
+        if (!lists) {
             v[i].key = td_path_get(r, &paths[0], v[i].item);
             continue;
         }
@@ -344,7 +345,7 @@ RUN(f_sort)
     struct td_path *paths = sort_paths(r, a[2], !exact, &npaths);
     if (!paths)
         return td_value_undef();
-    const struct keyed *v = sorted(r, self, paths, npaths, reverse, &n);
+    const struct keyed *v = sorted(r, self, paths, npaths, true, reverse, &n);
     return items_of(r, v, n);
 }
 
@@ -364,7 +365,7 @@ RUN(f_dictsort)
     struct td_path path = {.parts = &index, .count = 1, .fold = !exact};
     struct td_value pairs = {
         .kind = TD_V_VIEW, .flags = TD_VF_ITEMS, .u.dict = self.u.dict};
-    const struct keyed *v = sorted(r, pairs, &path, 1, reverse, &n);
+    const struct keyed *v = sorted(r, pairs, &path, 1, false, reverse, &n);
     return items_of(r, v, n);
 }
 
@@ -375,7 +376,7 @@ RUN(f_groupby)
     exact = path;
     path.fold = !td_arg_bool(r, a[2], false);
     size_t n = 0;
-    const struct keyed *v = sorted(r, self, &path, 1, false, &n);
+    const struct keyed *v = sorted(r, self, &path, 1, false, false, &n);
     struct td_value out = td_value_list(r, TD_V_LIST, 0);
     for (size_t i = 0, j; v && i < n && td_render_ok(r); i = j) {
         struct td_value members = td_value_list(r, TD_V_LIST, 0);

@@ -359,9 +359,7 @@ static struct td_value split_words(struct td_render *r, struct td_value s, int64
         if (i >= s.len)
             break;
         if (max == 0) {
-            struct td_value rest =
-                td_str_strip(r, piece(s, i, s.len - i), td_value_none(), false, true);
-            td_value_push(r, &out, rest);
+            td_value_push(r, &out, piece(s, i, s.len - i));
             break;
         }
         size_t from = i;
@@ -392,7 +390,7 @@ static struct td_value rsplit_words(struct td_render *r, struct td_value s, int6
         if (s.len == 0)
             break;
         if (max == 0) {
-            td_value_push(r, &out, td_str_strip(r, s, td_value_none(), true, false));
+            td_value_push(r, &out, s);
             break;
         }
         size_t end = s.len, n;
@@ -635,7 +633,7 @@ RUN(str_isidentifier)
     size_t n;
     for (size_t i = 0; i < self.len; i += n) {
         int32_t c = td_str_char(self.u.s + i, self.len - i, &n);
-        if (!td_char_is_word(c) || (i == 0 && is_numeric(c)))
+        if (!td_char_is_name(c) || (i == 0 && is_numeric(c)))
             return td_value_bool(false);
     }
     (void)r;

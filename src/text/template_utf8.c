@@ -77,9 +77,35 @@ bool td_char_is_word(int32_t c)
     if (c < 0x80)
         return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') ||
                (c >= 'a' && c <= 'z') || c == '_';
-    utf8proc_category_t k = utf8proc_category(c);
-    return (k >= UTF8PROC_CATEGORY_LU && k <= UTF8PROC_CATEGORY_NO) ||
-           k == UTF8PROC_CATEGORY_PC;
+    switch (utf8proc_category(c)) {
+    case UTF8PROC_CATEGORY_LU:
+    case UTF8PROC_CATEGORY_LL:
+    case UTF8PROC_CATEGORY_LT:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_LO:
+    case UTF8PROC_CATEGORY_ND:
+    case UTF8PROC_CATEGORY_NL:
+    case UTF8PROC_CATEGORY_NO:
+        return true;
+    default:
+        return false;
+    }
+}
+
+bool td_char_is_name(int32_t c)
+{
+    if (c < 0x80)
+        return td_char_is_word(c);
+    switch (utf8proc_category(c)) {
+    case UTF8PROC_CATEGORY_NO:
+        return false;
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_MC:
+    case UTF8PROC_CATEGORY_PC:
+        return true;
+    default:
+        return c == 0xB7 || c == 0x387 || td_char_is_word(c);
+    }
 }
 
 bool td_char_is_printable(int32_t c)

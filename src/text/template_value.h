@@ -492,6 +492,7 @@ size_t td_str_back(const char *s, size_t n);
 size_t td_char_encode(int32_t c, char out[4]);
 bool td_char_is_space(int32_t c);
 bool td_char_is_word(int32_t c); /* Python's \w */
+bool td_char_is_name(int32_t c); /* may be in an identifier */
 bool td_char_is_printable(int32_t c);
 bool td_char_is_lower(int32_t c);
 bool td_char_is_upper(int32_t c); /* titlecase letters are neither */

@@ -286,10 +286,10 @@ static void test_source_ceilings(void **state)
     struct td_template *t = NULL;
     char deep[4096] = "";
     for (int i = 0; i < 150; i++)
-        memcpy(deep + (size_t)i * 10, "{% if 1 %}", 11);
+        (void)snprintf(deep + (size_t)i * 10, sizeof(deep) - 1500, "{%% if 1 %%}");
     expect_error(deep, "{}", TD_E_TEMPLATE, "t, line 1: not a valid template",
                  "TD_MAX_TEMPLATE_NESTING");
-    memcpy(deep, "{{ ", 4);
+    (void)snprintf(deep, sizeof(deep), "{{ ");
     memset(deep + 3, '(', 2000);
     deep[2003] = 0;
     expect_error(deep, "{}", TD_E_TEMPLATE, "t, line 1: not a valid template",
