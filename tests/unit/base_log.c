@@ -36,8 +36,8 @@ static void test_error(void **state)
     assert_int_equal(td_error_set(&e, TD_E_JSON, "later"), TD_E_JSON);
     assert_int_equal(e.code, TD_E_IO);
     assert_string_equal(e.what, "cannot read x");
-    assert_int_equal(td_error_why(&e, "because of %d", 7), TD_E_IO);
-    assert_int_equal(td_error_fix(&e, "do %s", "that"), TD_E_IO);
+    td_error_why(&e, "because of %d", 7);
+    td_error_fix(&e, "do %s", "that");
     assert_string_equal(e.why, "because of 7");
     assert_string_equal(e.fix, "do that");
     assert_int_equal(td_error_set(NULL, TD_E_IO, "nobody asks"), TD_E_IO);
