@@ -120,7 +120,7 @@ static void evaluate(const char *path, enum td_numerics numerics)
     struct td_buf file;
     struct question q[BATCH];
     const char *few = getenv("EVAL");
-    int limit = few           ? atoi(few)
+    int limit = few           ? (int)strtol(few, NULL, 10)
                 : CHECK_SMALL ? 8
                               : 1 << 30,
         n = 0, total = 0, right = 0;

@@ -64,7 +64,8 @@ static size_t thread_scratch(const struct td_reserve *r)
 {
     size_t k = (size_t)td_x86_padded(TD_MAX(r->max_k, r->hidden));
     size_t panel = TD_MAX((size_t)X86_PANEL_BYTES, 8 * k * sizeof(float));
-    size_t chunk = TD_CHUNK * (3 * whole(r->dk) + 2 * (size_t)r->dv + 2 * (size_t)TD_CHUNK + 3);
+    size_t chunk =
+        TD_CHUNK * (3 * whole(r->dk) + 2 * (size_t)r->dv + 2 * (size_t)TD_CHUNK + 3);
     size_t attention = 2 * query_floats(r, X86_ATTENTION_LINES);
     size_t floats = TD_MAX(TD_MAX(attention, chunk), (size_t)r->experts + 64);
     size_t bytes = TD_MAX(panel, floats * sizeof(float));
