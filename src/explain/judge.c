@@ -129,9 +129,11 @@ static void count_hits(struct td_explain *x, struct tallies *t, bool either)
     /* agreement strengthens, but does not lift over the border of a grade */
     for (size_t i = 0; i < t->count; i++) {
         struct tally *k = &t->of[i];
-        int w = k->weight + AGREE * TD_MIN(k->rules - 1, 2);
-        if (grade_of(w) == grade_of(k->weight))
-            k->weight = w;
+        int top = k->weight >= CERTAIN    ? 100
+                  : k->weight >= LIKELY   ? CERTAIN - 1
+                  : k->weight >= POSSIBLE ? LIKELY - 1
+                                          : POSSIBLE - 1;
+        k->weight = TD_MIN(k->weight + AGREE * TD_MIN(k->rules - 1, 2), top);
     }
 }
 

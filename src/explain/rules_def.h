@@ -74,6 +74,7 @@ int td_check_restarts(const struct td_explain *x, const struct td_hit *hit);
 int td_check_hangs_here(const struct td_explain *x, const struct td_hit *hit);
 int td_check_two_values(const struct td_explain *x, const struct td_hit *hit);
 int td_check_joined_two(const struct td_explain *x, const struct td_hit *hit);
+int td_check_arch_not_in_list(const struct td_explain *x, const struct td_hit *hit);
 int td_check_arch_in_list(const struct td_explain *x, const struct td_hit *hit);
 int td_check_cut_config(const struct td_explain *x, const struct td_hit *hit);
 

@@ -12,6 +12,7 @@ const struct td_rule td_rules_fabric[] = {
 /* --- devices --- */
 EITHER("fabric/no-device", "ib-device-missing-in-container", 54, "net/ib : no device found|no ib devices found",
       0, "!fabric/ibverbs-open", "NCCL sees no RDMA device: its device nodes are not in this container[ (asked for ${ib_hca})]"),
+EITHER("fabric/socket-despite-hca", "ib-device-missing-in-container", 42, "using network socket", "Using network Socket", "ib_hca", "RDMA was asked for (${ib_hca}), but NCCL uses sockets"),
 CAUSE("fabric/no-plugin", "ib-device-missing-in-container", 82, "failed to initialize any net plugin", 0, 0,
       "NCCL can use no network at all: its RDMA devices are not in this container[ (asked for ${ib_hca})]"),
 CAUSE("fabric/wrong-type", "ib-device-missing-in-container", 78, "wrong type", "socketFinalizeAccept: wrong type (\\d+) != (\\d+)", 0,

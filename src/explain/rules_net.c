@@ -26,6 +26,7 @@ CAUSE("net/store-any", "tcpstore-unreachable", 62, "failed to connect to any net
 CAUSE("net/store-self", "hostname-or-self-ip-unroutable", 66, "client socket has failed to connect to",
       "client socket has failed to connect to \\[?(?!\\?)([A-Za-z][\\w.-]*)\\]?:(\\d+) \\(errno: (110|111|113)", "net/store-any !multi_node",
       "the host cannot connect to its own detected address ($1)"),
+EITHER("net/store-errno", "tcpstore-unreachable", 48, "client socket has failed to connect to", "client socket has failed to connect to \\[?(?!\\?)([\\w.:-]+?)\\]?:(\\d+) \\(errno: (110|111|113)", "!net/store-any", "this host cannot connect to $1, port $2"),
 EITHER("net/store-self-any", "hostname-or-self-ip-unroutable", 50, "failed to connect to any network address", 0, 0,
       "the host cannot connect to its own detected address"),
 CAUSE("net/store-frames", "tcpstore-unreachable", 61, "c10d::tcpstore::tcpstore|connectsocket|trytoconnect",
@@ -108,6 +109,7 @@ EITHER("net/docker0", "wrong-interface-docker0", 40, "docker0:|virbr0:|using [0]
 /* --- MPI --- */
 CAUSE("net/ompi-connect", "wrong-interface-docker0", 72, "open mpi failed to tcp connect to a peer|open mpi accepted a tcp connection from what appears",
       0, 0, "MPI processes cannot connect: bridge networks with equal addresses on both hosts are taken for a common network"),
+EITHER("net/ompi-hang", "wrong-interface-docker0", 56, "your open mpi job may now hang or fail", 0, 0, "MPI processes cannot connect to each other"),
 CAUSE("net/orte-uri", "wrong-interface-docker0", 60, "orte_hnp_uri", "orte_hnp_uri .{0,200}\\b172\\.(1[7-9]|2\\d|3[01])\\.\\d+\\.\\d+", 0,
       "MPI's launcher offers a container bridge among its addresses, and the remote side tries it"),
 CAUSE("net/ompi-noroute", "wrong-interface-docker0", 60, "unable to reach a process|no route to peer|unreachable process", 0, 0,

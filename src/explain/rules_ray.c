@@ -123,6 +123,8 @@ EITHER("ray/actor-unavailable-error", "ray-worker-port-range", 38, "actorunavail
       "a Ray worker cannot be reached"),
 CAUSE("ray/unpickle", "remote-exception-unreadable", 74, "failed to unpickle serialized exception", 0, 0,
       "a worker failed, and its exception cannot be rebuilt here: the real text is only in that worker's own log"),
+EITHER("ray/unpickle-init", "remote-exception-unreadable", 54, "__init__() missing", "TypeError: \\w*(?:Failed|Error|Exception)\\w*\\.__init__\\(\\) missing \\d+ required", 0,
+      "a worker failed, and its exception cannot be rebuilt here: the real text is only in that worker's own log"),
 CAUSE("ray/socket-path", "socket-path-too-long", 94, "af_unix path length cannot exceed|af_unix path too long|validate_socket_filename failed",
       "(AF_UNIX path|validate_socket_filename)(?:.{0,60}exceed (\\d+) bytes)?", 0, "the path of Ray's socket is longer than a Unix socket allows"),
 CAUSE("ray/socket-path-boost", "socket-path-too-long", 84, "file name too long", "(system_error|socket|bind|plasma).{0,120}File name too long|File name too long.{0,80}sock", 0,

@@ -32,6 +32,8 @@ CAUSE("start/rank-range", "rank-world-size-wrong", 80, "out of world size|invali
       "(rank (\\d+) .{0,20}(?:is )?(?:out of|not in|must be (?:less|in)|>=|exceeds).{0,30}world.?size|Invalid rank requested|rank \\d+ of \\d+ ranks has already checked in)", 0,
       "a rank's number and the number of ranks do not fit"),
 CAUSE("start/checked-in", "rank-world-size-wrong", 84, "ranks has already checked in|mismatch in info from procs", 0, 0, "two processes came with the same rank"),
+EITHER("start/wait-input", "engine-bug-multinode-assert", 44, "waitforinput", "waitForInput: .{0,200}(timed out|likely a timeout)", 0, "a rank waits for an entry of the store that another rank never made"),
+EITHER("start/wait-input-joined", "worker-never-joined", 42, "waitforinput", "waitForInput: .{0,200}(timed out|likely a timeout)", 0, "a rank waits for another one that never came"),
 EITHER("start/mgmn", "worker-never-joined", 40, "run mgmn leader node", 0, 0, "the leader waits for ranks of other nodes that never come"),
 CAUSE_IF("start/waiting-nodes", "worker-never-joined", 22, "waiting for workers|waiting for nodes|workers to join|nodes to join|for all ranks to join|waiting for other nodes|waiting for the remaining",
       "(waiting for.{0,40}(workers?|nodes?|ranks?)|(workers?|nodes?|ranks) to join)", 0, "a node waits for others that never join", td_check_hangs_here),
@@ -86,6 +88,8 @@ CAUSE("start/rpc-crashed", "rpc-remote-crashed", 84, "remote rpc server crashed"
 CAUSE("start/rpc-assert", "rpc-remote-crashed", 60, "ggml_assert(status)|ggml_assert(ok)", 0, 0, "the RPC server on the other host ended in the middle of a call"),
 CAUSE("start/rpc-zero", "rpc-memory-zero-means-unreachable", 86, "using device rpc", "using device RPC\\S*.{0,80} - 0 MiB free", 0, "an RPC server cannot be reached: it is listed with 0 MiB"),
 CAUSE("start/rpc-connect", "rpc-memory-zero-means-unreachable", 62, "failed to connect to", "(?<!will )failed to connect to ([\\w.-]*:\\d+)\\s*$", "ggml !start/rpc-version", "the RPC server $1 cannot be reached"),
+
+EITHER("start/rpc-connect-bare", "rpc-memory-zero-means-unreachable", 40, "failed to connect to", "^(?:E )?Failed to connect to ([\\w.-]*:\\d+)\\s*$", "!start/rpc-version", "the RPC server $1 cannot be reached"),
 
 /* --- no cause inside --- */
 EITHER("noise/broadcast", "broadcast-block-noise", 25, "shared memory broadcast block", "No available shared memory broadcast block found in (?!60 )(\\d+) second", 0,
