@@ -98,6 +98,10 @@
       "where the server listens for its worker")                                       \
     X(VOCAB, "vocab", 0, TD_OPT_INT, TD_VERB_WORKER, "N", NULL, 1, 1 << 24,            \
       "ids that may be sampled: those that the tokenizer knows")                       \
+    X(URL, "url", 'u', TD_OPT_STR, TD_VERB_STATUS, "URL", "http://127.0.0.1:8000", 0,  \
+      0, "address of a server that runs")                                              \
+    X(WATCH, "watch", 'w', TD_OPT_BOOL, TD_VERB_STATUS, "", NULL, 0, 0,                \
+      "look again every second")                                                       \
     X(STATS, "stats", 0, TD_OPT_BOOL, TD_VERB_RUN, "", NULL, 0, 0,                     \
       "say after each answer how long it took, on standard error")
 

@@ -8,8 +8,9 @@
 #   listen ARGS...            the same, but waits only for the port
 #   stop_server               ends it in order; its exit status
 # shellcheck shell=bash disable=SC2034,SC2154
-server= code=0
-: >"$box/stdout" >"$box/stderr"
+code=0
+server=''
+touch "$box/stdout" "$box/stderr"
 trap '[ -z "$server" ] || kill -9 "$server" 2>/dev/null; rm -rf "$box"' EXIT
 
 # Waits until the server's log has a line that begins so.
