@@ -40,25 +40,64 @@ static enum td_status read_all(int fd, const char *path, size_t size,
     return TD_OK;
 }
 
+enum td_status td_file_cannot_open(const char *path, int error, struct td_error *err)
+{
+    char target[TD_MAX_PATH];
+    bool missing = error == ENOENT || error == ENOTDIR;
+    enum td_status s = missing ? TD_E_NOT_FOUND : TD_E_IO;
+    td_error_set(err, s, "cannot open %s: %s", path, strerror(error));
+    ssize_t n = readlink(path, target, sizeof(target) - 1);
+    if (n > 0) {
+        target[n] = 0;
+        td_error_why(err, "it is a symbolic link to %s, which cannot be reached",
+                     target);
+        td_error_fix(err, "copy the files that links point to as well (cp -rL), or "
+                          "fetch the file again");
+    } else if (error == EACCES) {
+        td_error_why(err, "this user may not read it, or not enter its folder");
+        td_error_fix(err, "change its permissions (chmod a+r), or start tandem as its "
+                          "owner");
+    } else if (error == EMFILE || error == ENFILE) {
+        td_error_why(err, "too many files are open at once");
+        td_error_fix(err, "raise the limit (ulimit -n)");
+    }
+    return s;
+}
+
+enum td_status td_file_open(const char *path, int *fd, int64_t *size,
+                            struct td_error *err)
+{
+    struct stat st;
+    /* without O_NONBLOCK a pipe of that name would wait for its writer */
+    int f = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (f < 0)
+        return td_file_cannot_open(path, errno, err);
+    if (fstat(f, &st) != 0 || !S_ISREG(st.st_mode)) {
+        td_error_set(err, TD_E_IO, "%s is not a regular file", path);
+        td_error_why(err, S_ISDIR(st.st_mode) ? "it is a directory"
+                                              : "it is a pipe, a socket or a device");
+        td_error_fix(err, "put the file itself in its place");
+        (void)close(f);
+        return TD_E_IO;
+    }
+    *fd = f;
+    *size = (int64_t)st.st_size;
+    return TD_OK;
+}
+
 enum td_status td_file_read(const char *path, struct td_buf *out, struct td_error *err)
 {
-    enum td_status s = TD_OK;
-    struct stat st;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0) {
-        s = errno == ENOENT || errno == ENOTDIR ? TD_E_NOT_FOUND : TD_E_IO;
-        return td_error_set(err, s, "cannot open %s: %s", path, strerror(errno));
-    }
-    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
-        s = td_error_set(err, TD_E_IO, "%s is not a regular file", path);
-        goto out;
-    }
-    if ((uint64_t)st.st_size > out->max) {
+    int64_t size = 0;
+    int fd = -1;
+    enum td_status s = td_file_open(path, &fd, &size, err);
+    if (s != TD_OK)
+        return s;
+    if ((uint64_t)size > out->max) {
         s = td_error_set(err, TD_E_LIMIT, "%s has %lld bytes, at most %zu are read",
-                         path, (long long)st.st_size, out->max);
+                         path, (long long)size, out->max);
         goto out;
     }
-    s = read_all(fd, path, (size_t)st.st_size, out, err);
+    s = read_all(fd, path, (size_t)size, out, err);
     if (s == TD_OK && td_is_lfs_pointer(out->p, out->len))
         s = td_error_set(err, TD_E_LFS_POINTER, "%s is a Git-LFS pointer", path);
 out:
@@ -98,7 +137,8 @@ ssize_t td_pread(int fd, void *out, size_t n, int64_t offset)
 
 bool td_file_exists(const char *path)
 {
-    return access(path, F_OK) == 0;
+    struct stat st;
+    return lstat(path, &st) == 0 || (errno != ENOENT && errno != ENOTDIR);
 }
 
 bool td_file_is_dir(const char *path)

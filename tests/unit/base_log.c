@@ -216,6 +216,20 @@ static void test_files(void **state)
     td_error_init(&e);
     assert_int_equal(td_file_read("/tmp", &b, &e), TD_E_IO);
     assert_non_null(strstr(e.what, "not a regular file"));
+    assert_non_null(strstr(e.why, "a directory"));
+    assert_false(td_file_exists("/no/such"));
+    /* a link to nowhere is there, and is not taken for a missing file */
+    assert_int_equal(symlink("/no/such/blob", path), 0);
+    assert_true(td_file_exists(path));
+    td_error_init(&e);
+    assert_int_equal(td_file_read(path, &b, &e), TD_E_NOT_FOUND);
+    assert_non_null(strstr(e.why, "link to /no/such/blob"));
+    (void)unlink(path);
+    assert_int_equal(symlink(path, path), 0);
+    assert_true(td_file_exists(path));
+    td_error_init(&e);
+    assert_int_equal(td_file_read(path, &b, &e), TD_E_IO);
+    (void)unlink(path);
     FILE *f = fopen(path, "w");
     assert_non_null(f);
     (void)fputs("version https://git-lfs.github.com/spec/v1\noid sha256:0\n", f);
