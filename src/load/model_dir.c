@@ -14,6 +14,8 @@
 #include "load/safetensors.h"
 
 #include <dirent.h>
+#include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,6 +75,17 @@ static enum td_status add_shard(struct opener *o, const char *name)
     return TD_OK;
 }
 
+/* A file of weights that `witness` says there is. */
+static enum td_status missing_shard(struct opener *o, const char *name,
+                                    const char *witness)
+{
+    td_error_set(o->err, TD_E_NOT_FOUND, "%s is missing in %s", name, o->dir.path);
+    td_error_why(o->err, "%s says that it belongs there: the download is incomplete",
+                 witness);
+    td_error_fix(o->err, "fetch that file into the directory");
+    return TD_E_NOT_FOUND;
+}
+
 /* ---- shards from the index --------------------------------------------------------- */
 
 /* An index may name files of its own folder only. */
@@ -82,6 +95,21 @@ static bool is_plain_name(const char *name)
            ends_with(name, ending);
 }
 
+static enum td_status bad_index(struct opener *o, const char *fmt, ...) TD_PRINTF(2, 3);
+
+static enum td_status bad_index(struct opener *o, const char *fmt, ...)
+{
+    char text[TD_MAX_NAME + 128];
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(text, sizeof(text), fmt, ap);
+    va_end(ap);
+    td_error_set(o->err, TD_E_JSON, "%s: %s", o->index_path, text);
+    td_error_why(o->err, "an index maps every tensor to a file beside it; this one is "
+                         "damaged or was edited");
+    return TD_E_JSON;
+}
+
 static enum td_status shards_from_index(struct opener *o)
 {
     json_t *map = json_object_get(o->index, "weight_map");
@@ -89,21 +117,16 @@ static enum td_status shards_from_index(struct opener *o)
     enum td_status s = TD_OK;
     td_map_init(&seen);
     if (!json_is_object(map) || json_object_size(map) == 0)
-        s = td_error_set(o->err, TD_E_JSON,
-                         "%s: \"weight_map\" is missing, expected tensor names and "
-                         "their files",
-                         o->index_path);
+        s = bad_index(o, "\"weight_map\" is missing, expected tensor names and their "
+                         "files");
     const char *file = NULL;
     for (void *it = json_object_iter(map); it && s == TD_OK;
          it = json_object_iter_next(map, it)) {
         const char *f = json_string_value(json_object_iter_value(it));
         uint64_t at = 0;
         if (!f || !is_plain_name(f))
-            s = td_error_set(o->err, TD_E_JSON,
-                             "%s: %s lies in \"%s\", expected a *%s file of the same "
-                             "folder",
-                             o->index_path, json_object_iter_key(it), f ? f : "(none)",
-                             ending);
+            s = bad_index(o, "%s lies in %s, expected a *%s file of the same folder",
+                          json_object_iter_key(it), f ? f : "no file", ending);
         else if ((!file || strcmp(file, f) != 0) &&
                  !td_map_get(&seen, f, strlen(f), &at)) {
             s = td_map_put(&seen, f, strlen(f), 0);
@@ -133,6 +156,7 @@ static enum td_status no_weights(struct opener *o, const char *other)
     td_error_set(o->err, TD_E_NOT_FOUND, "%s has no *%s", o->dir.path, ending);
     td_error_why(o->err, "the weights were not downloaded, or not to this "
                          "directory");
+    td_error_fix(o->err, "fetch the model's *%s files into it", ending);
     return TD_E_NOT_FOUND;
 }
 
@@ -158,9 +182,7 @@ static enum td_status check_numbering(struct opener *o)
                            name, k, of);
             struct td_shard key = {.name = want};
             if (!bsearch(&key, d->shards, (size_t)d->n_shards, sizeof(key), by_name))
-                return td_error_set(o->err, TD_E_NOT_FOUND,
-                                    "%s is missing in %s, beside %s", want, d->path,
-                                    name);
+                return missing_shard(o, want, name);
         }
         return TD_OK;
     }
@@ -174,8 +196,7 @@ static enum td_status shards_from_directory(struct opener *o)
     enum td_status s = TD_OK;
     DIR *d = opendir(o->dir.path);
     if (!d)
-        return td_error_set(o->err, TD_E_NOT_FOUND, "cannot open the directory %s",
-                            o->dir.path);
+        return td_file_cannot_open(o->dir.path, errno, o->err);
     const struct dirent *e;
     while (s == TD_OK && (e = readdir(d)) != NULL) {
         if (e->d_name[0] != '.' && ends_with(e->d_name, ending))
@@ -253,6 +274,15 @@ static enum td_status check_index(struct opener *o)
     return TD_OK;
 }
 
+static enum td_status read_shard(struct opener *o, int32_t i)
+{
+    struct td_model_dir *d = &o->dir;
+    struct td_shard *shard = &d->shards[i];
+    if (o->index && !td_file_exists(shard->path))
+        return missing_shard(o, shard->name, INDEX_FILE);
+    return td_safetensors_read(shard, i, &d->arena, &o->list, o->err);
+}
+
 static enum td_status open_all(struct opener *o)
 {
     struct td_model_dir *d = &o->dir;
@@ -266,7 +296,7 @@ static enum td_status open_all(struct opener *o)
         s = shards_from_directory(o);
     }
     for (int32_t i = 0; i < d->n_shards && s == TD_OK; i++)
-        s = td_safetensors_read(&d->shards[i], i, &d->arena, &o->list, o->err);
+        s = read_shard(o, i);
     d->tensors = o->list.v;
     d->n_tensors = (int32_t)o->list.count;
     if (s == TD_OK)

@@ -14,14 +14,12 @@
 #include "base/utf8.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { LENGTH_BYTES = 8 };
@@ -219,8 +217,12 @@ static enum td_status scan_field(struct scan *s, const char *key, size_t len,
         return st;
     }
     enum td_status st = scan_string(s, name, sizeof(name), &name_len);
-    if (st == TD_OK && !td_dtype_parse(name, name_len, &e->dtype))
-        st = bad(s, "the number format \"%.*s\" is unknown", (int)name_len, name);
+    if (st == TD_OK && !td_dtype_parse(name, name_len, &e->dtype)) {
+        st = bad(s, "the number format \"%.*s\" of %.*s is unknown", (int)name_len,
+                 name, (int)e->name_len, e->name);
+        td_error_why(s->err, "tandem reads weights in F32, F16, BF16 and F8_E4M3");
+        td_error_fix(s->err, "use a checkpoint in BF16 or block FP8");
+    }
     return st;
 }
 
@@ -268,7 +270,9 @@ static enum td_status check_name(struct scan *s, const char *name, size_t n)
     if (n == 0)
         return bad(s, "a tensor without a name");
     for (size_t i = 0; i < n; i++)
-        if ((unsigned char)name[i] < 0x20 || name[i] == 0x7F)
+        if ((unsigned char)name[i] < 0x20 || name[i] == 0x7F ||
+            ((unsigned char)name[i] == 0xC2 && i + 1 < n &&
+             (unsigned char)name[i + 1] < 0xA0))
             return bad(s, "a control character in a tensor name");
     return td_utf8_valid(name, n) ? TD_OK : bad(s, "a tensor name that is not UTF-8");
 }
@@ -401,8 +405,10 @@ static enum td_status check_order(struct scan *s, const struct td_tensor *t, siz
     for (size_t i = 1; i < n; i++)
         if (t[i].offset < t[i - 1].offset + t[i - 1].bytes)
             return td_error_set(s->err, TD_E_HEADER,
-                                "%s: the data of %s and %s overlap", s->where,
-                                t[i - 1].name, t[i].name);
+                                strcmp(t[i - 1].name, t[i].name) == 0
+                                    ? "%s: %s is given twice"
+                                    : "%s: the data of %s and %s overlap",
+                                s->where, t[i - 1].name, t[i].name);
     if (n && t[n - 1].offset + t[n - 1].bytes > file_size) {
         td_error_set(s->err, TD_E_TRUNCATED,
                      "%s has %" PRId64 " bytes, its header describes %" PRId64,
@@ -487,12 +493,8 @@ static enum td_status read_open(int fd, struct td_shard *shard, int32_t index,
                                 struct td_arena *names, struct td_tensor_list *list,
                                 struct td_error *err)
 {
-    struct stat sb;
     uint64_t length = 0;
     size_t first = list->count;
-    if (fstat(fd, &sb) != 0 || !S_ISREG(sb.st_mode))
-        return td_error_set(err, TD_E_IO, "%s is not a regular file", shard->path);
-    shard->size = (int64_t)sb.st_size;
     enum td_status st = read_length(fd, shard, &length, err);
     if (st != TD_OK)
         return st;
@@ -515,13 +517,11 @@ enum td_status td_safetensors_read(struct td_shard *shard, int32_t index,
                                    struct td_arena *names, struct td_tensor_list *list,
                                    struct td_error *err)
 {
-    int fd = open(shard->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0) {
-        enum td_status st = errno == ENOENT ? TD_E_NOT_FOUND : TD_E_IO;
-        return td_error_set(err, st, "cannot open %s: %s", shard->path,
-                            strerror(errno));
-    }
-    enum td_status st = read_open(fd, shard, index, names, list, err);
+    int fd = -1;
+    enum td_status st = td_file_open(shard->path, &fd, &shard->size, err);
+    if (st != TD_OK)
+        return st;
+    st = read_open(fd, shard, index, names, list, err);
     (void)close(fd);
     return st;
 }

@@ -98,7 +98,7 @@ static const struct {
     {"{\"a\\", TD_E_HEADER, "escape"},
     {"{\"t\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},}", TD_E_HEADER,
      "expected '\"'"},
-    {ENTRY("F33", "[1]", "[0,4]"), TD_E_HEADER, "\"F33\" is unknown"},
+    {ENTRY("F33", "[1]", "[0,4]"), TD_E_HEADER, "\"F33\" of "},
     {ENTRY("F32", "[1,1,1,1,1,1,1]", "[0,4]"), TD_E_HEADER, "more than 6"},
     {ENTRY("F32", "[-1]", "[0,4]"), TD_E_HEADER, "whole number"},
     {ENTRY("F32", "[1.0]", "[0,4]"), TD_E_HEADER, "expected ']'"},
@@ -124,6 +124,12 @@ static const struct {
     {"{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},"
      "\"b\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}",
      TD_E_HEADER, "overlap"},
+    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},"
+     "\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}",
+     TD_E_HEADER, "a is given twice"},
+    /* CSI as one character of two bytes: terminals obey it */
+    {"{\"a\xc2\x9b\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}",
+     TD_E_HEADER, "control character"},
 };
 
 static void lying_headers(void **state)
