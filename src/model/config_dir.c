@@ -10,9 +10,11 @@
 #include "base/file.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
+#include <unistd.h>
 
 static bool ends_with(const char *s, const char *end)
 {
@@ -51,7 +53,14 @@ enum td_status td_model_arg_check(const char *model, struct td_error *err)
 {
     if (td_file_is_dir(model))
         return TD_OK;
+    if (!*model) {
+        td_error_set(err, TD_E_NOT_FOUND, "the name of the model directory is empty");
+        td_error_fix(err, "give the directory that holds config.json");
+        return TD_E_NOT_FOUND;
+    }
     if (td_file_exists(model)) {
+        if (access(model, F_OK) != 0)
+            return td_file_cannot_open(model, errno, err);
         if (ends_with(model, ".gguf")) {
             td_error_set(err, TD_E_UNSUPPORTED, "%s is a GGUF file", model);
             td_error_why(err, "tandem reads model directories with config.json "
@@ -59,6 +68,8 @@ enum td_status td_model_arg_check(const char *model, struct td_error *err)
             return TD_E_UNSUPPORTED;
         }
         td_error_set(err, TD_E_NOT_FOUND, "%s is a file, not a model directory", model);
+        td_error_why(err, "a model is a directory with config.json, tokenizer.json and "
+                          "*.safetensors");
         td_error_fix(err, "give the directory that holds config.json");
         return TD_E_NOT_FOUND;
     }

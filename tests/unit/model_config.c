@@ -352,6 +352,16 @@ static void directories(void **state)
     td_error_init(&err);
     assert_int_equal(td_config_read(c.dir, &cfg, &err), TD_E_NOT_FOUND);
     check_error(&err, TD_E_NOT_FOUND, "has no config.json");
+    /* a link into a cache that was not copied along is not taken for no file */
+    ckpt_path(&c, "config.json", path);
+    assert_int_equal(symlink("/no/such/blob", path), 0);
+    td_error_init(&err);
+    assert_int_equal(td_config_read(c.dir, &cfg, &err), TD_E_NOT_FOUND);
+    assert_non_null(strstr(err.why, "link to /no/such/blob"));
+    td_error_init(&err);
+    assert_int_equal(td_config_read(path, &cfg, &err), TD_E_NOT_FOUND);
+    assert_non_null(strstr(err.why, "link to /no/such/blob"));
+    assert_int_equal(unlink(path), 0);
     ckpt_text(&c, "m.gguf", "GGUF");
     td_error_init(&err);
     assert_int_equal(td_config_read(c.dir, &cfg, &err), TD_E_UNSUPPORTED);
