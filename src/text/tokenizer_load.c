@@ -593,7 +593,10 @@ static enum td_status missing(const char *dir, const char *path, struct td_error
         td_error_fix(err, "fetch tokenizer.json, or write it with save_pretrained()");
         return TD_E_TOKENIZER;
     }
-    return TD_OK;
+    td_error_set(err, TD_E_NOT_FOUND, "%s has no " JSON_NAME, dir);
+    td_error_why(err, "the model's download is incomplete");
+    td_error_fix(err, "fetch " JSON_NAME " into the directory");
+    return TD_E_NOT_FOUND;
 }
 
 enum td_status td_tokenizer_load(const char *dir, struct td_tokenizer **out,

@@ -396,6 +396,7 @@ static void test_directories(void **state)
     assert_int_equal(load_from("/nonexistent/model", &err), TD_E_NOT_FOUND);
     assert_non_null(strstr(err.what, "/nonexistent/model/tokenizer.json"));
     assert_int_equal(load_from(dir, &err), TD_E_NOT_FOUND);
+    assert_non_null(strstr(err.what, "has no tokenizer.json"));
     write_file(dir, "tokenizer.model", "x");
     assert_int_equal(load_from(dir, &err), TD_E_TOKENIZER);
     assert_non_null(strstr(err.what, "there is tokenizer.model"));
