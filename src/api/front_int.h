@@ -117,7 +117,7 @@ void td_jobs_free(struct td_front *f);
 void td_front_not_ready(struct td_front *f, struct td_refusal *no);
 
 void td_front_startupz(struct td_front *f, struct td_exchange *x);
-void td_front_status(struct td_front *f, struct td_buf *out);
+void td_front_status(struct td_front *f, struct td_buf *b);
 void td_front_tell_watchers(struct td_front *f, double now, bool last);
 void td_front_rates(struct td_front *f, double now);
 void td_front_watcher_gone(struct td_front *f, const struct td_exchange *x);

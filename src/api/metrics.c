@@ -22,19 +22,23 @@ static const double size_bounds[] = {1,     2,     5,     10,     20,     50,
                                      100,   200,   500,   1000,   2000,   5000,
                                      10000, 20000, 50000, 100000, 200000, 500000};
 
-#define BOUNDS(list)                                                                   \
-    {                                                                                  \
-        .bounds = list, .n = (int)TD_COUNT(list)                                       \
-    }
+#define HISTOGRAM(h, list) make_histogram(h, list, (int)TD_COUNT(list))
+
+static void make_histogram(struct td_histogram *h, const double *bounds, int n)
+{
+    h->bounds = bounds;
+    h->n = n;
+}
 
 void td_metrics_init(struct td_metrics *m)
 {
-    *m = (struct td_metrics){.first_token = BOUNDS(first_bounds),
-                             .between_tokens = BOUNDS(between_bounds),
-                             .whole = BOUNDS(whole_bounds),
-                             .queued = BOUNDS(whole_bounds),
-                             .prompt_sizes = BOUNDS(size_bounds),
-                             .answer_sizes = BOUNDS(size_bounds)};
+    memset(m, 0, sizeof(*m));
+    HISTOGRAM(&m->first_token, first_bounds);
+    HISTOGRAM(&m->between_tokens, between_bounds);
+    HISTOGRAM(&m->whole, whole_bounds);
+    HISTOGRAM(&m->queued, whole_bounds);
+    HISTOGRAM(&m->prompt_sizes, size_bounds);
+    HISTOGRAM(&m->answer_sizes, size_bounds);
 }
 
 void td_histogram_add(struct td_histogram *h, double value)

@@ -27,6 +27,7 @@ void td_parts_init(struct td_parts *p, bool think, const json_t *tools,
     p->part = first;
     p->skip_space = first == TD_PART_REASONING;
     td_buf_init(&p->held, TD_MAX_TEXT);
+    td_buf_init(&p->gap, TD_MAX_TEXT);
     td_buf_init(&p->text[0], TD_MAX_TEXT);
     td_buf_init(&p->text[1], TD_MAX_TEXT);
     td_call_parser_init(&p->parser, tools);
@@ -38,6 +39,7 @@ void td_parts_release(struct td_parts *p)
         td_call_release(&p->call[i]);
     td_free(p->call);
     td_buf_release(&p->held);
+    td_buf_release(&p->gap);
     td_buf_release(&p->text[0]);
     td_buf_release(&p->text[1]);
     td_call_parser_release(&p->parser);
@@ -125,6 +127,9 @@ static bool take_text(struct td_parts *p, enum td_status *status)
         bool trim = found == CALL || p->part == TD_PART_REASONING;
         size_t shown = trim ? without_space(p, first) : first;
         show(p, shown);
+        td_buf_clear(&p->gap);
+        if (!p->skip_space)
+            td_buf_add(&p->gap, p->held.p, first - shown);
         td_buf_drop(&p->held, first - shown);
         *status = take_tag(p, found);
         return true;
@@ -148,7 +153,9 @@ static bool take_call(struct td_parts *p)
     if (r == TD_CALL_NONE) { /* it was no call: the tag is text after all */
         td_call_release(c);
         p->n_calls--;
+        td_buf_add(&p->text[p->part], p->gap.p, p->gap.len);
         td_buf_add(&p->text[p->part], tags[CALL].text, tags[CALL].n);
+        p->skip_space = false;
     } else {
         p->skip_space = true;
     }
@@ -158,6 +165,7 @@ static bool take_call(struct td_parts *p)
 static enum td_status status_of(const struct td_parts *p)
 {
     enum td_status s = p->held.status;
+    s = s == TD_OK ? p->gap.status : s;
     s = s == TD_OK ? p->text[0].status : s;
     s = s == TD_OK ? p->text[1].status : s;
     s = s == TD_OK ? p->parser.value.status : s;

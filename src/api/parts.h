@@ -28,6 +28,7 @@ struct td_parts {
     bool in_call;
     bool skip_space; /* at the beginning of a part, behind a tag */
     struct td_buf held;
+    struct td_buf gap;     /* white space before the present call's tag */
     struct td_buf text[2]; /* by part: all of it so far */
     struct td_call *call;  /* all calls so far, the last may be open */
     int n_calls, max_calls;

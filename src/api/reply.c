@@ -177,7 +177,20 @@ static void completion_scores(struct td_buf *b, const struct td_reply *r,
     td_buf_addc(b, '}');
 }
 
-/* vLLM's prompt_logprobs: for each position null or {"id": {...}}. */
+/* "id": {"logprob", "rank", "decoded_token"} */
+static void prompt_entry(struct td_buf *b, const struct td_reply *r, int32_t id,
+                         float logprob, int32_t rank)
+{
+    size_t n;
+    const char *p = token_bytes(r, id, &n);
+    td_buf_addf(b, "\"%" PRId32 "\":{\"logprob\":", id);
+    number(b, logprob);
+    td_buf_addf(b, ",\"rank\":%" PRId32 ",\"decoded_token\":", rank);
+    quote(b, p, n);
+    td_buf_addc(b, '}');
+}
+
+/* vLLM's prompt_logprobs: for each position null, or the token and its alternatives. */
 static void prompt_scores(struct td_buf *b, const struct td_reply *r,
                           const struct td_voice *v)
 {
@@ -185,27 +198,19 @@ static void prompt_scores(struct td_buf *b, const struct td_reply *r,
     td_buf_addc(b, '[');
     for (size_t i = 0; i < s->n; i++) {
         const struct td_scored *t = &s->list[i];
+        const struct td_logprob *top = s->top + t->first_top;
         td_buf_adds(b, i ? "," : "");
         if (t->none) {
             td_buf_adds(b, "null");
             continue;
         }
         td_buf_addc(b, '{');
-        bool any = false;
-        for (int32_t k = -1; k < t->n_top; k++) {
-            const struct td_logprob *top = k < 0 ? NULL : &s->top[t->first_top + k];
-            int32_t id = top ? top->id : t->id, rank = top ? k + 1 : t->rank;
-            size_t n;
-            const char *p = token_bytes(r, id, &n);
-            if (top && id == t->id)
-                continue;
-            td_buf_addf(b, "%s\"%" PRId32 "\":{\"logprob\":", any ? "," : "", id);
-            number(b, top ? top->logprob : t->logprob);
-            td_buf_addf(b, ",\"rank\":%" PRId32 ",\"decoded_token\":", rank);
-            quote(b, p, n);
-            td_buf_addc(b, '}');
-            any = true;
-        }
+        prompt_entry(b, r, t->id, t->logprob, t->rank);
+        for (int32_t k = 0; k < t->n_top; k++)
+            if (top[k].id != t->id) {
+                td_buf_addc(b, ',');
+                prompt_entry(b, r, top[k].id, top[k].logprob, k + 1);
+            }
         td_buf_addc(b, '}');
     }
     td_buf_addc(b, ']');

@@ -116,7 +116,7 @@ enum td_status td_voice_given(struct td_voice *v,
         pass_prompt_token(v, none.id);
     }
     for (int32_t i = 0; i < m->n && s == TD_OK; i++) {
-        if ((size_t)(m->first + i) != v->given.n)
+        if ((size_t)m->first + (size_t)i != v->given.n)
             continue;
         s = add_score(&v->given, &m->entries[i], v->chars);
         pass_prompt_token(v, m->entries[i].id);
