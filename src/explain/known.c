@@ -5,11 +5,13 @@
  */
 #include "explain/explain_int.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
     SHOWN = 8,        /* processes */
+    HINT = 30,        /* weight below which a line is a mere hint */
     RANKS_MAX = 64,   /* that are looked for */
     SILENT_BEFORE = 2 /* seconds by which the first must precede the others */
 };
@@ -40,16 +42,35 @@ static void add_name(const struct td_explain *x, const struct td_stream *s,
         td_buf_addf(out, "%s (pid %ld)", s->role, s->pid);
 }
 
+/* The same rank may speak under several prefixes: its first stream stands for all. */
+static bool is_same_rank(const struct td_stream *a, const struct td_stream *b)
+{
+    return a->rank >= 0 && a->rank == b->rank && a->source == b->source;
+}
+
+static bool stands_for_rank(const struct td_explain *x, size_t i, enum td_step *step)
+{
+    *step = x->streams[i].step;
+    for (size_t k = 0; k < x->nstreams; k++)
+        if (k != i && is_same_rank(&x->streams[k], &x->streams[i])) {
+            if (k < i)
+                return false;
+            *step = TD_MAX(*step, x->streams[k].step);
+        }
+    return true;
+}
+
 static void add_processes(const struct td_explain *x, struct td_buf *out)
 {
     int shown = 0;
+    enum td_step step;
     for (size_t i = 0; i < x->nstreams && shown < SHOWN; i++) {
         const struct td_stream *s = &x->streams[i];
-        if (!is_engine(s))
+        if (!is_engine(s) || !stands_for_rank(x, i, &step))
             continue;
         td_buf_adds(out, shown++ ? "; " : "");
         add_name(x, s, out);
-        td_buf_addf(out, ": last seen %s", td_report_step(s->step));
+        td_buf_addf(out, ": last seen %s", td_report_step(step));
     }
     for (size_t i = 0; i < x->nsources && shown == 0 && i < SHOWN; i++) {
         const struct td_source *s = &x->sources[i];
@@ -59,8 +80,40 @@ static void add_processes(const struct td_explain *x, struct td_buf *out)
     }
 }
 
-/* The process that fell silent while all others went on. */
-static void add_first_silent(const struct td_explain *x, struct td_buf *out)
+/* Whether anything in a source speaks of a failure. */
+static bool says_why(const struct td_explain *x, size_t source)
+{
+    for (size_t i = 0; i < x->nhits; i++) {
+        const struct td_rule *r = td_rule_at(x->hits[i].rule);
+        if (x->hits[i].source == source &&
+            (r->role == TD_ROLE_EFFECT || x->hits[i].weight >= HINT ||
+             strncmp(r->id, "generic/", 8) == 0))
+            return true;
+    }
+    return false;
+}
+
+/* Files that end in the middle of a start without a word, while others report a failure:
+ * their process is the first suspect. */
+static void add_silent_files(const struct td_explain *x, struct td_buf *out)
+{
+    bool any = false;
+    for (size_t i = 0; i < x->nsources; i++)
+        any = any || says_why(x, i);
+    for (size_t i = 0; i < x->nsources && any; i++) {
+        const struct td_source *s = &x->sources[i];
+        if (s->binary || s->step == TD_STEP_NONE || s->step == TD_STEP_READY ||
+            says_why(x, i))
+            continue;
+        td_buf_addf(out, "; %s ends without a word %s", td_report_file(x, (uint32_t)i),
+                    td_report_step(s->step));
+    }
+}
+
+/* The process of one file that fell silent while the others went on. Times of different
+ * files are only compared when their clocks have been aligned. */
+static void add_first_silent(const struct td_explain *x, size_t source,
+                             struct td_buf *out)
 {
     const struct td_stream *first = NULL;
     double next = -1;
@@ -68,7 +121,8 @@ static void add_first_silent(const struct td_explain *x, struct td_buf *out)
     for (size_t i = 0; i < x->nstreams; i++) {
         const struct td_stream *s = &x->streams[i];
         double t = last_time(x, s);
-        if (!is_engine(s) || t < 0)
+        bool other = s->source != source && !(fabs(x->sources[s->source].shift) > 0);
+        if (s->rank < 0 || t < 0 || other)
             continue;
         n++;
         if (!first || t < last_time(x, first)) {
@@ -110,7 +164,8 @@ static void add_missing_ranks(const struct td_explain *x, struct td_buf *out)
 void td_report_known(const struct td_explain *x, struct td_buf *out)
 {
     add_processes(x, out);
-    add_first_silent(x, out);
+    add_silent_files(x, out);
+    add_first_silent(x, 0, out);
     add_missing_ranks(x, out);
 }
 

@@ -456,6 +456,8 @@ enum td_status td_explain_text(const struct td_explain *x,
     if (c && v->grade != TD_GRADE_NONE) {
         put_where(x, c, &p);
         put_evidence(x, &p);
+        if (v->grade == TD_GRADE_POSSIBLE)
+            put_known(x, &p);
     } else {
         put_known(x, &p);
         if (c) {

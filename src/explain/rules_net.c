@@ -81,7 +81,7 @@ CAUSE("net/cannot-assign-any", "address-of-other-node-bound", 78, "cannot assign
 CAUSE("net/gloo-mesh", "gloo-wrong-interface", 76, "gloo connectfullmesh failed|connectfullmesh", 0, 0,
       "Gloo chose an interface over which the ranks cannot reach each other"),
 CAUSE("net/gloo-pair", "gloo-wrong-interface", 60, "gloo/transport/tcp/pair.cc",
-      "gloo/transport/tcp/pair\\.cc:\\d+\\] (connect|Connect timeout|no error|timed out)", 0,
+      "gloo/transport/tcp/pair\\.cc:\\d+\\] (connect\\b|no error|timed out)", 0,
       "Gloo cannot connect two ranks: it chose an interface that the peer cannot reach"),
 CAUSE("net/gloo-closed", "peer-connection-lost", 52, "gloo/transport/tcp", "gloo/transport/tcp.{0,60}(Connection (closed|reset) by peer|Read error)", 0,
       "a peer closed its Gloo connection: that peer ended first"),
