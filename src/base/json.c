@@ -43,6 +43,11 @@ enum td_status td_json_parse(const char *text, size_t n, const char *where,
     enum td_status s = check_depth(text, n, where, err);
     if (s != TD_OK)
         return s;
+    if (n == 0) {
+        td_error_set(err, TD_E_JSON, "%s: line 1, column 0: it is empty", where);
+        td_error_why(err, "a download or copy did not finish");
+        return TD_E_JSON;
+    }
     json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &je);
     if (!root && json_error_code(&je) == json_error_out_of_memory)
         return td_error_set(err, TD_E_NOMEM, "%s: no memory to parse it", where);
@@ -89,11 +94,12 @@ static int show(const char *part, size_t n, void *data)
     return 0;
 }
 
-static enum td_status mismatch(const json_t *v, const char *key, const char *where,
-                               const char *expected, struct td_error *err)
+enum td_status td_json_refuse(const json_t *v, const char *key, const char *where,
+                              const char *expected, struct td_error *err)
 {
     struct shown s = {.len = 0};
-    (void)json_dump_callback(v, show, &s, JSON_ENCODE_ANY | JSON_ENSURE_ASCII);
+    (void)json_dump_callback(
+        v, show, &s, JSON_ENCODE_ANY | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(9));
     return td_error_set(err, TD_E_CONFIG, "%s: \"%s\" is %s, expected %s", where, key,
                         s.text, expected);
 }
@@ -117,7 +123,7 @@ enum td_status td_json_int(const json_t *obj, const char *key, const char *where
         char want[96];
         (void)snprintf(want, sizeof(want), "a whole number from %lld to %lld",
                        (long long)lo, (long long)hi);
-        return mismatch(v, key, where, want, err);
+        return td_json_refuse(v, key, where, want, err);
     }
     *out = x;
     return TD_OK;
@@ -136,7 +142,7 @@ enum td_status td_json_double(const json_t *obj, const char *key, const char *wh
     if (!json_is_number(v) || !(x >= lo && x <= hi)) {
         char want[96];
         (void)snprintf(want, sizeof(want), "a number from %g to %g", lo, hi);
-        return mismatch(v, key, where, want, err);
+        return td_json_refuse(v, key, where, want, err);
     }
     *out = x;
     return TD_OK;
@@ -147,7 +153,7 @@ enum td_status td_json_bool(const json_t *obj, const char *key, const char *wher
 {
     const json_t *v = lookup(obj, key);
     if (v && !json_is_boolean(v))
-        return mismatch(v, key, where, "true or false", err);
+        return td_json_refuse(v, key, where, "true or false", err);
     *out = v ? json_is_true(v) : absent;
     return TD_OK;
 }
@@ -157,7 +163,7 @@ enum td_status td_json_str(const json_t *obj, const char *key, const char *where
 {
     const json_t *v = lookup(obj, key);
     if (v && !json_is_string(v))
-        return mismatch(v, key, where, "a string", err);
+        return td_json_refuse(v, key, where, "a string", err);
     *out = v ? json_string_value(v) : absent;
     return TD_OK;
 }

@@ -38,6 +38,11 @@ enum td_status td_json_bool(const json_t *obj, const char *key, const char *wher
 enum td_status td_json_str(const json_t *obj, const char *key, const char *where,
                            const char *absent, const char **out, struct td_error *err);
 
+/* Refuses a value as the getters do: `WHERE: KEY is VALUE, expected ...` (TD_E_CONFIG).
+ * Long values are shown by their beginning. */
+enum td_status td_json_refuse(const json_t *v, const char *key, const char *where,
+                              const char *expected, struct td_error *err);
+
 /* Appends a JSON string literal with its quotes; bytes that are not UTF-8 become U+FFFD. */
 enum td_status td_json_add_string(struct td_buf *b, const char *s, size_t n);
 

@@ -156,6 +156,18 @@ static bool blocks_align(const struct td_weight *w)
            (w->role != TD_W_EXPERT_UP || w->base == 0 || w->rows % w->block_rows == 0);
 }
 
+static enum td_status bad_dtype(struct binder *b, const struct td_tensor *t,
+                                const char *expected)
+{
+    td_error_set(b->err, TD_E_TENSOR, "%s in %s is %s, expected %s", t->name,
+                 b->dir->shards[t->shard].name, td_dtype_name(t->dtype), expected);
+    td_error_why(b->err, "the weights are in a number format that tandem does not read "
+                         "at this place");
+    td_error_fix(b->err, "use a Qwen3.5 checkpoint in BF16 or block FP8 "
+                         "(weight_scale_inv, 128x128)");
+    return TD_E_TENSOR;
+}
+
 static enum td_status bind_scale(struct binder *b, struct td_weight *w,
                                  const char *scale_name)
 {
@@ -189,8 +201,7 @@ static enum td_status bind_scale(struct binder *b, struct td_weight *w,
     if (s != TD_OK)
         return s;
     if (t->dtype != TD_DTYPE_BF16 && t->dtype != TD_DTYPE_F32)
-        return td_error_set(b->err, TD_E_TENSOR, "%s is %s, expected BF16 or F32",
-                            t->name, td_dtype_name(t->dtype));
+        return bad_dtype(b, t, "BF16 or F32");
     w->scale_dtype = t->dtype;
     b->out->use[w->scale] = TD_USE_SCALE;
     return TD_OK;
@@ -230,10 +241,8 @@ static enum td_status bind_one(void *self, const struct td_weight *expected,
     bool fp8 = t->dtype == TD_DTYPE_F8_E4M3 && scale_name;
     if (!fp8 && t->dtype != TD_DTYPE_BF16 && t->dtype != TD_DTYPE_F16 &&
         t->dtype != TD_DTYPE_F32)
-        return td_error_set(b->err, TD_E_TENSOR, "%s in %s is %s, expected %s", t->name,
-                            b->dir->shards[t->shard].name, td_dtype_name(t->dtype),
-                            scale_name ? "BF16, F16, F32 or F8_E4M3"
-                                       : "BF16, F16 or F32");
+        return bad_dtype(b, t,
+                         scale_name ? "BF16, F16, F32 or F8_E4M3" : "BF16, F16 or F32");
     w.dtype = t->dtype;
     b->out->use[w.tensor] = TD_USE_WEIGHT;
     if (fp8)

@@ -157,10 +157,11 @@ static enum td_status read_fp8(struct reader *r, const json_t *q, const char *wh
     if (!block)
         return unsupported(r, "FP8 without %s is not read", "\"weight_block_size\"");
     if (json_array_size(block) != 2 || rows != c->block_rows || cols != c->block_cols) {
-        char shown[64] = "of another shape";
+        char shown[64];
         size_t n = json_dumpb(block, shown, sizeof(shown) - 1, JSON_ENCODE_ANY);
         shown[n < sizeof(shown) ? n : 0] = 0;
-        return unsupported(r, "FP8 blocks %s are not read, only [128, 128]", shown);
+        return unsupported(r, "FP8 blocks %s are not read, only [128, 128]",
+                           *shown ? shown : "of another shape");
     }
     c->quant = TD_QUANT_FP8;
     return TD_OK;
@@ -170,13 +171,15 @@ static enum td_status read_quant(struct reader *r, struct td_config *c)
 {
     static const char *const keys[] = {"quantization_config", "compression_config"};
     const json_t *q = NULL;
-    for (size_t i = 0; i < TD_COUNT(keys) && !json_is_object(q); i++) {
+    for (size_t i = 0; i < TD_COUNT(keys) && (!q || json_is_null(q)); i++) {
         q = json_object_get(r->top, keys[i]);
-        if (!json_is_object(q))
+        if (!q || json_is_null(q))
             q = json_object_get(r->text, keys[i]);
     }
-    if (!json_is_object(q))
+    if (!q || json_is_null(q))
         return TD_OK;
+    if (!json_is_object(q))
+        return td_json_refuse(q, "quantization_config", r->where, "an object", r->err);
     const char *method = NULL, *algo = NULL;
     char where[TD_MAX_PATH + 32];
     (void)snprintf(where, sizeof(where), "%s: quantization_config", r->where);
@@ -311,7 +314,9 @@ static enum td_status read_switches(struct reader *r, struct td_config *c)
 static enum td_status read_layer_types(struct reader *r, const json_t *types,
                                        struct td_config *c)
 {
-    if (!json_is_array(types) || json_array_size(types) != (size_t)c->n_layers)
+    if (!json_is_array(types))
+        return td_json_refuse(types, "layer_types", r->text_where, "an array", r->err);
+    if (json_array_size(types) != (size_t)c->n_layers)
         return td_error_set(
             r->err, TD_E_CONFIG,
             "%s: \"layer_types\" has %zu entries, expected %d (num_hidden_layers)",
@@ -435,12 +440,12 @@ static enum td_status read_eos(const json_t *obj, const char *where, int vocab,
             ok = ok && add_eos(json_array_get(v, i), vocab, list, n);
     else
         ok = add_eos(v, vocab, list, n);
-    if (!ok)
-        return td_error_set(err, TD_E_CONFIG,
-                            "%s: \"eos_token_id\" holds something else than up to %d "
-                            "ids from 0 to %d",
-                            where, TD_MAX_EOS, vocab - 1);
-    return TD_OK;
+    if (ok)
+        return TD_OK;
+    char want[64];
+    (void)snprintf(want, sizeof(want), "an id or up to %d ids from 0 to %d", TD_MAX_EOS,
+                   vocab - 1);
+    return td_json_refuse(v, "eos_token_id", where, want, err);
 }
 
 static enum td_status divides(struct reader *r, const char *a, int av, const char *b,
@@ -540,12 +545,12 @@ enum td_status td_generation_defaults_parse(const char *text, size_t n,
     if (s == TD_OK)
         s = td_json_bool(root, "do_sample", where, true, &g.do_sample, err);
     if (s == TD_OK)
-        s = td_json_double(root, "temperature", where, 0.0, 100.0, 1.0, &g.temperature,
+        s = td_json_double(root, "temperature", where, 0.0, 2.0, 1.0, &g.temperature,
                            err);
     if (s == TD_OK)
         s = td_json_int(root, "top_k", where, -1, TD_MAX_VOCAB, 0, &top_k, err);
     if (s == TD_OK)
-        s = td_json_double(root, "top_p", where, 0.0, 1.0, 1.0, &g.top_p, err);
+        s = td_json_double(root, "top_p", where, 1e-6, 1.0, 1.0, &g.top_p, err);
     if (s == TD_OK)
         s = td_json_double(root, "min_p", where, 0.0, 1.0, 0.0, &g.min_p, err);
     if (s == TD_OK)

@@ -40,6 +40,8 @@ static void test_refused(void **state)
         assert_non_null(strstr(err.what, "file.json: line 1, column "));
     }
     json_t *v = NULL;
+    assert_int_equal(parse("", 0, &v), TD_E_JSON);
+    assert_non_null(strstr(err.what, "it is empty"));
     assert_int_equal(parse("\"a\\u0000b\"", 10, &v), TD_E_JSON);
     assert_int_equal(parse("1\0002", 3, &v), TD_E_JSON);
 }

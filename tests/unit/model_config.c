@@ -204,6 +204,10 @@ static const struct {
     {"quantization_config", "{\"quant_algo\":\"NVFP4\"}", TD_E_UNSUPPORTED, "NVFP4"},
     {"quantization_config", "{}", TD_E_UNSUPPORTED, "unnamed"},
     {"quantization_config", "null", TD_OK, NULL},
+    {"quantization_config", "\"awq\"", TD_E_CONFIG, "is \"awq\", expected an object"},
+    {"quantization_config/weight_block_size",
+     "[100000,100000,100000,100000,100000,100000,100000,100000]", TD_E_UNSUPPORTED,
+     "of another shape"},
     {"quantization_config/fmt", "\"e5m2\"", TD_E_UNSUPPORTED, "e5m2"},
     {"quantization_config/activation_scheme", "\"static\"", TD_E_UNSUPPORTED, "static"},
     {"quantization_config/weight_block_size", "[64, 128]", TD_E_UNSUPPORTED, "64"},
@@ -248,10 +252,11 @@ static const struct {
     {"text_config/head_dim", "2000", TD_E_CONFIG, "head_dim"},
     {"text_config/linear_conv_kernel_dim", "1", TD_E_CONFIG, "linear_conv_kernel_dim"},
     {"text_config/layer_types", "[\"full_attention\"]", TD_E_CONFIG, "1 entries"},
-    {"text_config/layer_types", "\"full_attention\"", TD_E_CONFIG, "layer_types"},
+    {"text_config/layer_types", "\"full_attention\"", TD_E_CONFIG, "an array"},
     {"text_config/full_attention_interval", "0", TD_E_CONFIG,
      "full_attention_interval"},
-    {"text_config/eos_token_id", "248320", TD_E_CONFIG, "eos_token_id"},
+    {"text_config/eos_token_id", "248320", TD_E_CONFIG,
+     "\"eos_token_id\" is 248320, expected an id or up to 16 ids from 0 to 248319"},
     {"text_config/eos_token_id", "[1,\"a\"]", TD_E_CONFIG, "eos_token_id"},
     {"text_config/eos_token_id", "null", TD_OK, NULL},
     {"text_config/tie_word_embeddings", "1", TD_E_CONFIG, "true or false"},
@@ -416,6 +421,7 @@ static void generation_defaults(void **state)
     assert_true(g.min_p == 0.05 && g.repetition_penalty == 1.1);
     assert_int_equal(g.eos[1], 7);
     static const char *const bad[] = {"{\"temperature\":-1}",    "{\"top_p\":2}",
+                                      "{\"temperature\":3}",     "{\"top_p\":0}",
                                       "{\"eos_token_id\":8192}", "{\"top_k\":\"all\"}",
                                       "{\"do_sample\":1}",       "[]"};
     for (size_t i = 0; i < TD_COUNT(bad); i++) {
