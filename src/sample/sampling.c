@@ -37,7 +37,9 @@ static float *field(struct td_sampling *s, const struct range *r)
 
 static bool in_range(const struct range *r, double v)
 {
-    return v <= r->hi && (r->above ? v > r->lo : v >= r->lo);
+    /* as floats: 0.01 as a float lies below 0.01 */
+    float f = (float)v, lo = (float)r->lo;
+    return f <= (float)r->hi && (r->above ? f > lo : f >= lo);
 }
 
 void td_sampling_default(struct td_sampling *s)

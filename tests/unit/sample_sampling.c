@@ -63,6 +63,7 @@ static void test_ranges(void **unused)
     REFUSED(min_p, -1.0F, "min_p");
     REFUSED(min_p, INFINITY, "min_p");
     ACCEPTED(repetition_penalty, 100.0F);
+    ACCEPTED(repetition_penalty, 0.01F);
     REFUSED(repetition_penalty, 0.0F, "repetition_penalty");
     REFUSED(repetition_penalty, INFINITY, "repetition_penalty");
     ACCEPTED(presence_penalty, -2.0F);
