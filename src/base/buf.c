@@ -111,3 +111,16 @@ char *td_buf_take(struct td_buf *b)
     td_buf_init(b, b->max);
     return p;
 }
+
+struct td_size_text td_size_text(int64_t bytes, int decimals)
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+    struct td_size_text out;
+    double v = (double)bytes;
+    size_t u = 0;
+    for (; v >= 1024 && u + 1 < TD_COUNT(units); u++)
+        v /= 1024;
+    (void)snprintf(out.text, sizeof(out.text), "%.*f %s", u ? decimals : 0, v,
+                   units[u]);
+    return out;
+}

@@ -19,6 +19,7 @@
 
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct td_buf {
     char *p;
@@ -58,5 +59,13 @@ void td_buf_drop(struct td_buf *b, size_t n);
 /* Hands the string over to the caller, who frees it with td_free(); the buffer is empty
  * afterwards. NULL when memory is short. */
 char *td_buf_take(struct td_buf *b);
+
+/* A number of bytes as people read it, in the largest unit that leaves 1 or more:
+ * "41.6 MiB" with one decimal. Lives until the end of the expression it is used in:
+ *     td_buf_adds(&b, td_size_text(bytes, 1).text); */
+struct td_size_text {
+    char text[32];
+};
+struct td_size_text td_size_text(int64_t bytes, int decimals);
 
 #endif

@@ -177,33 +177,29 @@ out:
     return s;
 }
 
-static double gib(int64_t bytes)
-{
-    return (double)bytes / (double)TD_GIB;
-}
-
 int64_t td_sysmem_available(const struct td_sysmem *m, char *why, size_t size)
 {
     int64_t least = m->available;
     char text[TD_SYSMEM_NAME_MAX + 160];
-    (void)snprintf(text, sizeof(text), "%.1f GiB of this host's %.1f GiB are available",
-                   gib(m->available), gib(m->total));
+    (void)snprintf(text, sizeof(text), "%s of this host's %s are available",
+                   td_size_text(m->available, 1).text, td_size_text(m->total, 1).text);
     if (m->group_limit != INT64_MAX && m->group_limit - m->group_used < least) {
         least = m->group_limit - m->group_used;
         (void)snprintf(text, sizeof(text),
-                       "the control group %s allows %.1f GiB, %.1f GiB of them used",
-                       m->group, gib(m->group_limit), gib(m->group_used));
+                       "the control group %s allows %s, %s of them used", m->group,
+                       td_size_text(m->group_limit, 1).text,
+                       td_size_text(m->group_used, 1).text);
     }
     if (m->space_limit != INT64_MAX && m->space_limit - m->space_used < least) {
         least = m->space_limit - m->space_used;
         (void)snprintf(text, sizeof(text),
-                       "the address space is limited to %.1f GiB (ulimit -v)",
-                       gib(m->space_limit));
+                       "the address space is limited to %s (ulimit -v)",
+                       td_size_text(m->space_limit, 1).text);
     }
     if (m->data_limit != INT64_MAX && m->data_limit - m->data_used < least) {
         least = m->data_limit - m->data_used;
-        (void)snprintf(text, sizeof(text), "data is limited to %.1f GiB (ulimit -d)",
-                       gib(m->data_limit));
+        (void)snprintf(text, sizeof(text), "data is limited to %s (ulimit -d)",
+                       td_size_text(m->data_limit, 1).text);
     }
     if (size)
         (void)snprintf(why, size, "%s", text);

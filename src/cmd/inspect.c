@@ -146,14 +146,7 @@ static void facts_release(struct facts *f)
 
 static void add_bytes(struct td_buf *b, int64_t bytes)
 {
-    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-    double v = (double)bytes;
-    size_t u = 0;
-    while (v >= 1024 && u + 1 < TD_COUNT(units)) {
-        v /= 1024;
-        u++;
-    }
-    td_buf_addf(b, u ? "%.2f %s" : "%.0f %s", v, units[u]);
+    td_buf_adds(b, td_size_text(bytes, 2).text);
 }
 
 static void add_count(struct td_buf *b, int64_t n)

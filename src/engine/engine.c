@@ -7,6 +7,7 @@
  */
 #include "engine/engine.h"
 
+#include "base/buf.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/sysmem.h"
@@ -31,11 +32,6 @@ struct td_engine {
     float *logits; /* host [max_out][vocab] */
 };
 
-static double gib(int64_t bytes)
-{
-    return (double)bytes / (double)TD_GIB;
-}
-
 static int32_t blocks_for(int32_t tokens)
 {
     return (tokens + TD_KV_BLOCK - 1) / TD_KV_BLOCK;
@@ -52,7 +48,8 @@ static enum td_status find_budget(const struct td_engine_params *p, int64_t *bud
     *budget = td_sysmem_available(&mem, bound, size);
     if (p->memory && p->memory < *budget) {
         *budget = p->memory;
-        (void)snprintf(bound, size, "--memory allows %.2f GiB", gib(*budget));
+        (void)snprintf(bound, size, "--memory allows %s",
+                       td_size_text(*budget, 1).text);
     }
     return TD_OK;
 }
@@ -73,12 +70,17 @@ static enum td_status too_large(struct td_engine *e, const char *bound,
     int64_t n_blocks = blocks_for(e->limits.max_len);
     td_model_bytes(e->model, &b);
     td_error_set(err, TD_E_MEMORY_PLAN,
-                 "%s needs %.2f GiB for one sequence of %d tokens: %.2f GiB weights, "
-                 "%.2f GiB KV cache, %.2f GiB states, %.2f GiB work",
-                 e->params.model, gib(needed(e, n_blocks)), e->limits.max_len,
-                 gib(b.weights), gib(b.kv_block * n_blocks),
-                 gib(b.state * e->limits.max_seqs), gib(b.work));
+                 "%s needs %s for one sequence of %d tokens: %s weights, "
+                 "%s KV cache, %s states, %s work",
+                 e->params.model, td_size_text(needed(e, n_blocks), 1).text,
+                 e->limits.max_len, td_size_text(b.weights, 1).text,
+                 td_size_text(b.kv_block * n_blocks, 1).text,
+                 td_size_text(b.state * e->limits.max_seqs, 1).text,
+                 td_size_text(b.work, 1).text);
     td_error_why(err, "%s", bound);
+    td_error_fix(err,
+                 "use a host with more memory, a smaller model or a shorter context "
+                 "(--max-model-len); free or allow what the cause names");
     return TD_E_MEMORY_PLAN;
 }
 
@@ -135,6 +137,7 @@ static enum td_status plan(struct td_engine *e, struct td_error *err)
         td_error_set(err, TD_E_USAGE, "a context of %d tokens is asked for",
                      p->max_len);
         td_error_why(err, "%s was made for at most %d", p->model, c->max_positions);
+        td_error_fix(err, "ask for less, or leave --max-model-len out");
         return TD_E_USAGE;
     }
     return plan_caches(e, budget, bound, err);
@@ -155,7 +158,7 @@ static enum td_status allocate(struct td_engine *e, struct td_error *err)
 static enum td_status warm_up(struct td_engine *e, struct td_error *err)
 {
     const int32_t id = 0, block = 0;
-    for (int32_t at = 0; at < 2; at++) {
+    for (int32_t at = 0; at < TD_MIN(2, e->limits.max_len); at++) {
         struct td_seq_rows one = {.ids = &id,
                                   .n = 1,
                                   .start = at,

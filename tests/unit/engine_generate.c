@@ -174,7 +174,8 @@ static void test_refused(void **state)
     (void)state;
     struct td_engine_params p = lexicon();
     p.memory = 10 * TD_MIB;
-    expect_refusal(p, TD_E_MEMORY_PLAN, "models/lexicon needs 0.0", "0.01 GiB");
+    expect_refusal(p, TD_E_MEMORY_PLAN, "MiB for one sequence of 256 tokens: 4",
+                   "--memory allows 10.0 MiB");
     p = lexicon();
     p.max_len = 5000;
     expect_refusal(p, TD_E_USAGE, "5000", "4096");
@@ -184,6 +185,15 @@ static void test_refused(void **state)
     p = lexicon();
     p.model = "org/name";
     expect_refusal(p, TD_E_HUB_ID, "org/name", "");
+}
+
+/* Too short to say anything, but no reason to fall over. */
+static void test_shortest_context(void **state)
+{
+    (void)state;
+    struct td_engine_params p = lexicon();
+    p.max_len = 1;
+    td_engine_close(open_engine(p));
 }
 
 /* When every sequence cannot have its full length, the cache gets what fits. */
@@ -228,9 +238,10 @@ static void test_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_answer),      cmocka_unit_test(test_seed),
-        cmocka_unit_test(test_bad_prompts), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_less_memory), cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_answer),           cmocka_unit_test(test_seed),
+        cmocka_unit_test(test_bad_prompts),      cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_shortest_context), cmocka_unit_test(test_less_memory),
+        cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests_name("engine_generate", tests, NULL, NULL);
 }

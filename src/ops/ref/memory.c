@@ -3,6 +3,7 @@
  * Memory of the processor's shelves: allocation from the budget, copies, the row-major
  * matrix layout and the work areas. See ops/cpu.h for the layout.
  */
+#include "base/buf.h"
 #include "base/float.h"
 #include "base/mem.h"
 #include "ops/ref/ref.h"
@@ -16,19 +17,19 @@ static enum td_status ref_alloc(struct td_dev *dev, size_t bytes, const char *la
     struct td_cpu *cpu = (struct td_cpu *)dev;
     size_t rounded = (bytes + 63) / 64 * 64;
     if (rounded < bytes || rounded > dev->budget - dev->used) {
-        td_error_set(err, TD_E_MEMORY_PLAN, "%s needs %.3f GiB", label,
-                     (double)bytes / 1073741824.0);
-        td_error_why(err, "%.3f of the %.3f GiB that tandem may use are left",
-                     (double)(dev->budget - dev->used) / 1073741824.0,
-                     (double)dev->budget / 1073741824.0);
+        td_error_set(err, TD_E_MEMORY_PLAN, "%s needs %s", label,
+                     td_size_text((int64_t)bytes, 1).text);
+        td_error_why(err, "%s of the %s that tandem may use are left",
+                     td_size_text((int64_t)(dev->budget - dev->used), 1).text,
+                     td_size_text((int64_t)dev->budget, 1).text);
         return TD_E_MEMORY_PLAN;
     }
     if (cpu->n_allocs == TD_CPU_MAX_ALLOCS)
         return td_error_set(err, TD_E_INTERNAL, "too many device allocations");
     void *p = td_alloc_aligned(rounded);
     if (!p)
-        return td_error_set(err, TD_E_NOMEM, "the system gave no %.3f GiB for %s",
-                            (double)bytes / 1073741824.0, label);
+        return td_error_set(err, TD_E_NOMEM, "the system gave no %s for %s",
+                            td_size_text((int64_t)bytes, 1).text, label);
     cpu->allocs[cpu->n_allocs].p = p;
     cpu->allocs[cpu->n_allocs].bytes = rounded;
     cpu->allocs[cpu->n_allocs++].label = label;
