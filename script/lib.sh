@@ -22,7 +22,8 @@ library zlib zlib1g-dev
 library libzstd libzstd-dev'
 
 test_needs='
-library cmocka libcmocka-dev'
+library cmocka libcmocka-dev
+command python3 python3'
 
 # The page's test; without it that test is skipped. Ubuntu has it as a snap only.
 browser_needs='
@@ -30,7 +31,6 @@ command chromium chromium'
 
 lint_needs='
 command git git
-command python3 python3
 command shellcheck shellcheck
 command clang-14 clang-14
 command clang-format-14 clang-format-14

@@ -122,6 +122,11 @@ if ! command -v script >/dev/null; then
     exit "$not_ok"
 fi
 
+if ! script -qec true /dev/null >/dev/null 2>&1 </dev/null; then
+    echo "skip conversation: no terminal can be made here"
+    exit "$not_ok"
+fi
+
 start() {
     coproc TERMINAL { exec script -qefc "$1" /dev/null; }
     terminal=$TERMINAL_PID
