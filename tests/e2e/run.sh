@@ -97,7 +97,7 @@ fails hub_id '^fix     hf download Qwen/Qwen3.5-4B ' run Qwen/Qwen3.5-4B x
 fails not_utf8 'UTF-8' run "$model" $'\xff\xfe'
 fails small_context '^cause   the context holds 64' run "$model" --max-model-len 64 \
     "$(printf 'word %.0s' {1..100})"
-fails memory 'needs .* GiB' run "$model" x --memory 20M
+fails memory 'needs .* [KMG]iB' run "$model" x --memory 20M
 cp -r "$model" "$box/model"
 chmod -R u+w "$box/model"
 rm "$box/model/tokenizer.json"
