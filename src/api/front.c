@@ -16,6 +16,7 @@
 
 static const uint64_t PROBE = 0; /* no answer has this id */
 static const double TIMERS_EVERY = 0.25, LONGEST_ROUND = 1;
+static const double LONGEST_SILENCE = 300; /* seconds; a step takes far less */
 
 enum td_status td_front_new(const struct td_front_params *params, struct td_front **out,
                             struct td_error *err)
@@ -143,6 +144,7 @@ enum td_status td_front_received(struct td_front *f, const char *bytes, size_t n
     size_t one = 1;
     *used = 0;
     (void)pthread_mutex_lock(&f->lock);
+    f->heard_at = td_clock_now();
     while (s == TD_OK && one > 0) {
         struct td_frame frame;
         s = td_wire_next(bytes + *used, n - *used, &frame, &one, err);
@@ -209,6 +211,23 @@ static void send_hello(struct td_front *f, struct td_buf *out)
     f->say_hello = false;
 }
 
+/* An engine that has work says something with every step. */
+static void check_silence(struct td_front *f, double now)
+{
+    struct td_error why;
+    if (!f->connected || f->n_sent == 0)
+        f->heard_at = now;
+    if (now - f->heard_at < LONGEST_SILENCE)
+        return;
+    td_error_init(&why);
+    td_error_set(&why, TD_E_TIMEOUT,
+                 "the engine (rank 0 on this host) has work but said "
+                 "nothing for %.0f seconds",
+                 now - f->heard_at);
+    f->heard_at = now;
+    f->params.stuck(f->params.self, &why);
+}
+
 static void check_drained(struct td_front *f, double now)
 {
     struct td_refusal no;
@@ -242,6 +261,7 @@ double td_front_round(struct td_front *f, struct td_buf *out)
         td_jobs_timers(f, now);
         td_front_tell_watchers(f, now, false);
         td_front_rates(f, now);
+        check_silence(f, now);
     }
     check_drained(f, now);
     bool busy = f->jobs || f->draining || f->startup.version != f->watched_version;

@@ -73,6 +73,7 @@ struct td_front {
     bool loaded, connected, draining, told_drained;
     bool say_hello, probe; /* to be sent */
     double drain_by;
+    double heard_at; /* last sign of life of an engine that has work */
     struct td_startup startup;
     struct td_metrics metrics;
     struct td_job *jobs;

@@ -33,9 +33,12 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { STREAM_BLOCK = 4096, MAX_HEADERS = 8, WATCH_EVERY_MS = 1000, BACKLOG = 511 };
+
+static const double LAST_REPLIES = 2; /* seconds for them to go out at the end */
 
 enum state { READING, HANDLED, REPLIED };
 
@@ -704,10 +707,33 @@ static void wake_all(struct td_http *h)
     } while (x);
 }
 
+/* Is a complete reply on its way to a client that reads? */
+static bool is_sending(struct td_http *h)
+{
+    bool any = false;
+    (void)pthread_mutex_lock(&h->lock);
+    for (struct td_exchange *x = h->watched; x && !any; x = x->next) {
+        (void)pthread_mutex_lock(&x->lock);
+        any = x->ended && !x->gone;
+        (void)pthread_mutex_unlock(&x->lock);
+    }
+    (void)pthread_mutex_unlock(&h->lock);
+    return any;
+}
+
+static void finish_replies(struct td_http *h)
+{
+    double end = td_clock_now() + LAST_REPLIES;
+    while (is_sending(h) && td_clock_now() < end)
+        (void)nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+}
+
 void td_http_stop(struct td_http *h)
 {
     if (!h)
         return;
+    if (h->daemon)
+        finish_replies(h);
     atomic_store(&h->stopping, true);
     if (h->daemon) {
         td_http_quiesce(h);

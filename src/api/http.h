@@ -53,7 +53,8 @@ int td_http_port(const struct td_http *h);
 /* Takes no more connections; those that there are go on. */
 void td_http_quiesce(struct td_http *h);
 
-/* Closes all connections (clients that wait are gone) and ends the threads. */
+/* Lets complete replies go out (2 s at most), closes all connections (clients that wait
+ * are gone) and ends the threads. */
 void td_http_stop(struct td_http *h);
 
 /* ---- a request -------------------------------------------------------------------- */

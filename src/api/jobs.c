@@ -461,7 +461,8 @@ void td_jobs_send(struct td_front *f, struct td_buf *out)
     int max = f->metrics.hello.max_seqs;
     int ahead = max + TD_MAX(max / READY_AHEAD, 1);
     send_cancels(f, out);
-    while (f->queue && f->n_sent < TD_MIN(ahead, TD_MAX_SEQUENCES))
+    while (f->queue && f->n_sent < TD_MIN(ahead, TD_MAX_SEQUENCES) &&
+           out->len < TD_MAX_FRAME / 4)
         send_seq(f, f->queue, out);
 }
 

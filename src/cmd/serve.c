@@ -30,6 +30,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -178,6 +179,11 @@ static void on_wake(void *self)
         td_supervisor_wake(s->supervisor);
 }
 
+static void on_stuck(void *self, const struct td_error *why)
+{
+    td_supervisor_end_engine(((struct server *)self)->supervisor, why);
+}
+
 static void on_drained(void *self)
 {
     td_supervisor_stop(((struct server *)self)->supervisor);
@@ -292,6 +298,17 @@ static void open_log(struct server *s)
         *s->log_path = 0;
 }
 
+/* Room for a descriptor for each client and our own. */
+static void raise_descriptors(int connections)
+{
+    struct rlimit r;
+    rlim_t want = (rlim_t)connections + 256;
+    if (getrlimit(RLIMIT_NOFILE, &r) != 0 || r.rlim_cur >= want)
+        return;
+    r.rlim_cur = r.rlim_max == RLIM_INFINITY ? want : TD_MIN(want, r.rlim_max);
+    (void)setrlimit(RLIMIT_NOFILE, &r);
+}
+
 static enum td_status open_front(struct server *s, struct td_error *err)
 {
     const struct td_conf *c = s->conf;
@@ -308,6 +325,7 @@ static enum td_status open_front(struct server *s, struct td_error *err)
         .self = s,
         .wake = on_wake,
         .ready = on_ready,
+        .stuck = on_stuck,
         .drained = on_drained};
     enum td_status st = td_front_new(&front, &s->front, err);
     if (st != TD_OK)
@@ -323,6 +341,7 @@ static enum td_status open_front(struct server *s, struct td_error *err)
                                   .head = td_front_head,
                                   .fn = td_front_handle,
                                   .self = s->front};
+    raise_descriptors(http.max_connections);
     st = td_http_start(&http, &s->http, err);
     if (st == TD_OK) {
         (void)fprintf(stderr, "listen  %s port %d\n", http.host, td_http_port(s->http));

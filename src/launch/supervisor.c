@@ -39,12 +39,13 @@ struct td_supervisor {
     int wake[2], listen_fd, fd;
     atomic_bool stop;
     struct td_child child;
-    bool worked, ever_worked;
+    bool ever_worked;
     int failures;
     double start_at; /* when it may be started again */
     struct td_buf in, out, out_line, err_line;
     char words[MAX_WORDS]; /* its last lines of standard error */
     struct td_error said;  /* its last error event, or our reason to end it */
+    bool ours;             /* `said` is our reason */
     bool ending;           /* it was told to end, or its socket is closed */
     double end_by;         /* then it is killed */
 };
@@ -115,7 +116,7 @@ static enum td_status start_engine(struct td_supervisor *s, struct td_error *err
     td_buf_clear(&s->err_line);
     td_error_init(&s->said);
     *s->words = 0;
-    s->worked = s->ending = false;
+    s->ending = s->ours = false;
     enum td_status st = open_socket(s, err);
     return st == TD_OK ? td_child_spawn(s->argv, &s->child, err) : st;
 }
@@ -146,10 +147,13 @@ static enum td_status bury(struct td_supervisor *s, int status, struct td_error 
     struct td_oom_counts now;
     struct td_error why;
     double wait = next_wait(s);
-    bool orderly = WIFEXITED(status) && s->said.code != TD_OK;
+    bool orderly = WIFEXITED(status) && s->said.code != TD_OK && !s->ours;
     td_error_init(&why);
     td_oom_counts_read("", &now);
-    td_child_cause(status, &s->child.before, &now, &s->said, s->words, &why);
+    if (s->ours)
+        why = s->said;
+    else
+        td_child_cause(status, &s->child.before, &now, &s->said, s->words, &why);
     why.phase = td_phase_now();
     td_child_release(&s->child);
     close_fd(&s->fd);
@@ -175,7 +179,7 @@ static enum td_status bury(struct td_supervisor *s, int status, struct td_error 
 
 void td_supervisor_works(struct td_supervisor *s)
 {
-    s->worked = s->ever_worked = true;
+    s->ever_worked = true;
     s->failures = 0;
 }
 
@@ -267,10 +271,12 @@ static void read_pipes(struct td_supervisor *s)
     read_lines(s, &s->child.err_fd, &s->err_line, on_words);
 }
 
-/* The engine does not speak our protocol, or does not read: our error is the cause. */
-static void give_up_on(struct td_supervisor *s, const struct td_error *why)
+void td_supervisor_end_engine(struct td_supervisor *s, const struct td_error *why)
 {
+    if (s->ending)
+        return;
     s->said = *why;
+    s->ours = true;
     end_engine(s);
 }
 
@@ -282,7 +288,7 @@ static void receive(struct td_supervisor *s)
     for (;;) {
         if (td_buf_reserve(&s->in, READ_SIZE) != TD_OK) {
             td_error_set(&err, s->in.status, "no room for a message of the engine");
-            give_up_on(s, &err);
+            td_supervisor_end_engine(s, &err);
             return;
         }
         ssize_t n = read(s->fd, s->in.p + s->in.len, READ_SIZE);
@@ -297,7 +303,7 @@ static void receive(struct td_supervisor *s)
         td_buf_set_len(&s->in, s->in.len + (size_t)n);
         if (s->params.received(s->params.self, s->in.p, s->in.len, &used, &err) !=
             TD_OK) {
-            give_up_on(s, &err);
+            td_supervisor_end_engine(s, &err);
             return;
         }
         td_buf_drop(&s->in, used);

@@ -59,6 +59,10 @@ void td_supervisor_free(struct td_supervisor *s);
 /* The engine has done real work: failures so far do not count any more. */
 void td_supervisor_works(struct td_supervisor *s);
 
+/* Ends the engine (it is killed if it does not), for this reason; then as if it had
+ * ended by itself. */
+void td_supervisor_end_engine(struct td_supervisor *s, const struct td_error *why);
+
 /* The engine's process, 0 when there is none. */
 int td_supervisor_pid(const struct td_supervisor *s);
 

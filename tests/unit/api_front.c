@@ -194,6 +194,12 @@ static void *engine(void *arg)
     return NULL;
 }
 
+static void not_stuck(void *self, const struct td_error *why)
+{
+    (void)self;
+    fail_msg("%s", why->what);
+}
+
 static void nothing(void *self)
 {
     (void)self;
@@ -222,6 +228,7 @@ static void open_world(bool hello)
                                 .max_body = TD_MIB,
                                 .wake = nothing,
                                 .ready = nothing,
+                                .stuck = not_stuck,
                                 .drained = nothing};
     td_error_init(&err);
     if (td_served_open(&w.served, "models/lexicon", "lexicon", &err) != TD_OK ||

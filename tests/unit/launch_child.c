@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Child processes and the supervisor, with shells in the place of an engine: how they
+ * end, what they say, the kernel's counters from recorded trees.
+ */
+#define _POSIX_C_SOURCE 200809L
+#include "check.h"
+
+#include "base/clock.h"
+#include "launch/child.h"
+#include "launch/supervisor.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+/* ---- causes ------------------------------------------------------------------------ */
+
+static int run_shell(const char *script)
+{
+    char sh[] = "/bin/sh", c[] = "-c", text[200];
+    char *argv[] = {sh, c, text, NULL};
+    struct td_child child;
+    int status = -1;
+    (void)snprintf(text, sizeof(text), "%s", script);
+    assert_int_equal(td_child_spawn(argv, &child, NULL), TD_OK);
+    double end = td_clock_now() + 20;
+    while (!td_child_ended(&child, &status) && td_clock_now() < end)
+        (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    assert_int_equal(child.pid, 0);
+    td_child_release(&child);
+    return status;
+}
+
+static void cause_of(int status, int64_t before, int64_t after, const char *said,
+                     const char *words, struct td_error *err)
+{
+    struct td_oom_counts a = {.host = before, .group = -1};
+    struct td_oom_counts b = {.host = after, .group = -1};
+    struct td_error own;
+    td_error_init(&own);
+    td_error_init(err);
+    if (said)
+        td_error_set(&own, TD_E_MEMORY_PLAN, "%s", said);
+    td_child_cause(status, &a, &b, &own, words, err);
+}
+
+static void causes(void **state)
+{
+    struct td_error err;
+    (void)state;
+    int killed = run_shell("kill -9 $$"), three = run_shell("exit 3");
+    int segv = run_shell("kill -SEGV $$");
+    cause_of(killed, 4, 4, NULL, "", &err);
+    assert_non_null(strstr(err.what, "signal 9 (SIGKILL)"));
+    assert_non_null(strstr(err.why, "did not rise"));
+    cause_of(killed, 4, 5, NULL, "", &err);
+    assert_int_equal(err.code, TD_E_NOMEM);
+    assert_non_null(strstr(err.what, "out of memory"));
+    assert_non_null(strstr(err.fix, "--memory"));
+    cause_of(killed, -1, 5, NULL, "", &err);
+    assert_int_equal(err.code, TD_E_PEER);
+    cause_of(segv, 4, 5, NULL, "last words", &err);
+    assert_non_null(strstr(err.what, "SIGSEGV"));
+    assert_string_equal(err.why, "last words");
+    cause_of(three, 0, 0, "it does not fit", "", &err);
+    assert_int_equal(err.code, TD_E_MEMORY_PLAN);
+    assert_string_equal(err.what, "the engine ended: it does not fit");
+    cause_of(three, 0, 0, NULL, "", &err);
+    assert_non_null(strstr(err.what, "status 3"));
+}
+
+static void missing_program(void **state)
+{
+    char path[] = "/no/such/program";
+    char *argv[] = {path, NULL};
+    struct td_child c;
+    int status = 0;
+    (void)state;
+    assert_int_equal(td_child_spawn(argv, &c, NULL), TD_OK);
+    while (!td_child_ended(&c, &status))
+        (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    assert_true(status != 0);
+    td_child_release(&c);
+}
+
+/* ---- counters ---------------------------------------------------------------------- */
+
+static void write_file(const char *root, const char *name, const char *text)
+{
+    char path[300];
+    (void)snprintf(path, sizeof(path), "%s/%s", root, name);
+    for (char *p = path + strlen(root) + 1; (p = strchr(p, '/')); p++) {
+        *p = 0;
+        assert_true(mkdir(path, 0700) == 0 || errno == EEXIST);
+        *p = '/';
+    }
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    assert_true(fputs(text, f) >= 0);
+    assert_int_equal(fclose(f), 0);
+}
+
+static void counters(void **state)
+{
+    char root[] = "/tmp/td-oom-XXXXXX", command[64];
+    struct td_oom_counts c;
+    (void)state;
+    assert_non_null(mkdtemp(root));
+    td_oom_counts_read(root, &c);
+    assert_int_equal(c.host, -1);
+    assert_int_equal(c.group, -1);
+    write_file(root, "proc/vmstat", "nr_free_pages 5\noom_kill 17\nx_oom_kill 3\n");
+    write_file(root, "proc/self/cgroup", "1:name=x:/old\n0::/a/b.service\n");
+    write_file(root, "sys/fs/cgroup/a/b.service/memory.events",
+               "low 0\noom 2\noom_kill 9\noom_group_kill 1\n");
+    td_oom_counts_read(root, &c);
+    assert_int_equal(c.host, 17);
+    assert_int_equal(c.group, 9);
+    (void)snprintf(command, sizeof(command), "rm -rf %s", root);
+    assert_int_equal(run_shell(command), 0);
+}
+
+/* ---- the supervisor ---------------------------------------------------------------- */
+
+struct watch {
+    struct td_supervisor *s;
+    int lost, stop_after, events, words;
+    struct td_error last;
+    double wait;
+    char line[100], word[100];
+};
+
+static void on_connected(void *self)
+{
+    (void)self;
+}
+
+static enum td_status on_received(void *self, const char *bytes, size_t n, size_t *used,
+                                  struct td_error *err)
+{
+    (void)self;
+    (void)bytes;
+    (void)err;
+    *used = n;
+    return TD_OK;
+}
+
+static void on_event(void *self, const char *line, size_t n)
+{
+    struct watch *w = self;
+    w->events++;
+    (void)snprintf(w->line, sizeof(w->line), "%.*s", (int)n, line);
+}
+
+static void on_words(void *self, const char *line, size_t n)
+{
+    struct watch *w = self;
+    w->words++;
+    (void)snprintf(w->word, sizeof(w->word), "%.*s", (int)n, line);
+}
+
+static void on_lost(void *self, const struct td_error *why, double wait)
+{
+    struct watch *w = self;
+    w->last = *why;
+    w->wait = wait;
+    if (++w->lost == w->stop_after)
+        td_supervisor_stop(w->s);
+}
+
+static double on_round(void *self, struct td_buf *out)
+{
+    (void)self;
+    (void)out;
+    return 0.05;
+}
+
+static enum td_status supervise(struct watch *w, const char *script, int stop_after,
+                                struct td_error *err)
+{
+    char sh[] = "/bin/sh", c[] = "-c", text[300];
+    char *argv[] = {sh, c, text, NULL};
+    struct td_supervisor_params p = {.argv = argv,
+                                     .self = w,
+                                     .connected = on_connected,
+                                     .received = on_received,
+                                     .event = on_event,
+                                     .words = on_words,
+                                     .lost = on_lost,
+                                     .round = on_round};
+    memset(w, 0, sizeof(*w));
+    td_error_init(err);
+    w->stop_after = stop_after;
+    (void)snprintf(text, sizeof(text), "%s", script);
+    assert_int_equal(td_supervisor_new(&p, &w->s, err), TD_OK);
+    enum td_status st = td_supervisor_run(w->s, err);
+    td_supervisor_free(w->s);
+    return st;
+}
+
+static void restarts(void **state)
+{
+    struct watch w;
+    struct td_error err;
+    (void)state;
+    assert_int_equal(
+        supervise(&w, "echo '{\"event\":\"x\"}'; echo ouch >&2; kill -9 $$", 2, &err),
+        TD_OK);
+    assert_int_equal(w.lost, 2);
+    assert_true(w.events == 2 && w.words == 2);
+    assert_string_equal(w.line, "{\"event\":\"x\"}");
+    assert_string_equal(w.word, "ouch");
+    assert_non_null(strstr(w.last.what, "SIGKILL"));
+    assert_string_equal(w.last.why, "ouch");
+    assert_true(w.wait > 0.1); /* longer than the first */
+}
+
+static void orderly_failure(void **state)
+{
+    struct watch w;
+    struct td_error err;
+    (void)state;
+    assert_int_equal(
+        supervise(&w,
+                  "echo '{\"event\":\"error\",\"code\":\"does-not-fit\",\"what\":"
+                  "\"too large\",\"why\":\"because\",\"fix\":\"do this\"}'; exit 1",
+                  0, &err),
+        TD_E_MEMORY_PLAN);
+    assert_int_equal(w.lost, 1);
+    assert_true(w.wait < 0);
+    assert_string_equal(err.what, "the engine ended: too large");
+    assert_string_equal(err.why, "because");
+    assert_string_equal(err.fix, "do this");
+}
+
+/* An engine that does not end when it is asked to is killed. */
+static double stop_soon(void *self, struct td_buf *out)
+{
+    struct watch *w = self;
+    (void)out;
+    if (td_supervisor_pid(w->s))
+        td_supervisor_stop(w->s);
+    return 0.05;
+}
+
+static void stubborn_engine(void **state)
+{
+    char sleeper[] = "/bin/sleep", long_time[] = "100", end[] = "--";
+    char *argv[] = {sleeper, long_time, end, NULL};
+    struct watch w = {0};
+    struct td_error err;
+    struct td_supervisor_params p = {.argv = argv,
+                                     .self = &w,
+                                     .connected = on_connected,
+                                     .received = on_received,
+                                     .event = on_event,
+                                     .words = on_words,
+                                     .lost = on_lost,
+                                     .round = stop_soon};
+    (void)state;
+    td_error_init(&err);
+    assert_int_equal(td_supervisor_new(&p, &w.s, &err), TD_OK);
+    assert_int_equal(td_supervisor_run(w.s, &err), TD_OK);
+    assert_int_equal(td_supervisor_pid(w.s), 0);
+    assert_int_equal(w.lost, 0);
+    td_supervisor_free(w.s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(causes),          cmocka_unit_test(missing_program),
+        cmocka_unit_test(counters),        cmocka_unit_test(restarts),
+        cmocka_unit_test(orderly_failure), cmocka_unit_test(stubborn_engine),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
