@@ -46,6 +46,7 @@ extern const struct td_cmd td_cmd_inspect;
 extern const struct td_cmd td_cmd_explain;
 extern const struct td_cmd td_cmd_serve;
 extern const struct td_cmd td_cmd_status;
+extern const struct td_cmd td_cmd_bench;
 extern const struct td_cmd td_cmd_worker;
 
 /* Of this program: "0.1.0", the commit it was built from. */

@@ -34,8 +34,10 @@
     X(THINK, "think", 0, TD_OPT_BOOL, TD_VERB_RUN, "", NULL, 0, 0,                     \
       "reason before answering; --no-think: answer at once (default: as the model's "  \
       "template has it)")                                                              \
-    X(MAX_TOKENS, "max-tokens", 'n', TD_OPT_INT, TD_VERB_RUN, "N", NULL, 1, 1 << 24,   \
-      "longest answer, reasoning included (default: until the context ends)")          \
+    X(MAX_TOKENS, "max-tokens", 'n', TD_OPT_INT, TD_VERB_RUN | TD_VERB_BENCH, "N",     \
+      NULL, 1, 1 << 24,                                                                \
+      "longest answer, reasoning included (default: until the context ends; bench: "   \
+      "128)")                                                                          \
     X(TEMPERATURE, "temperature", 't', TD_OPT_REAL, TD_VERB_RUN, "T", NULL, 0, 2,      \
       "0: always the most probable token; 1: as probable as the model says (this and " \
       "the next four: default as in generation_config.json)")                          \
@@ -77,8 +79,10 @@
       "address of this machine to listen on; 0.0.0.0 or ::: all")                      \
     X(PORT, "port", 'p', TD_OPT_INT, TD_VERB_SERVE, "N", "8000", 0, 65535,             \
       "port to listen on; 0: any free one")                                            \
-    X(API_KEY, "api-key", 0, TD_OPT_STR, TD_VERB_SERVE, "KEY", NULL, 0, 0,             \
-      "clients must send it, as Bearer or x-api-key (better given as "                 \
+    X(API_KEY, "api-key", 0, TD_OPT_STR, TD_VERB_SERVE | TD_VERB_BENCH, "KEY", NULL,   \
+      0, 0,                                                                            \
+      "serve: clients must send it, as Bearer or x-api-key; bench: what is sent "      \
+      "(better given as "                                                              \
       "TANDEM_API_KEY: command lines are seen by others)")                             \
     X(SERVED_MODEL_NAME, "served-model-name", 0, TD_OPT_STR, TD_VERB_SERVE, "NAME",    \
       NULL, 0, 0, "what the API calls the model (default: its directory's name)")      \
@@ -98,10 +102,18 @@
       "where the server listens for its worker")                                       \
     X(VOCAB, "vocab", 0, TD_OPT_INT, TD_VERB_WORKER, "N", NULL, 1, 1 << 24,            \
       "ids that may be sampled: those that the tokenizer knows")                       \
-    X(URL, "url", 'u', TD_OPT_STR, TD_VERB_STATUS, "URL", "http://127.0.0.1:8000", 0,  \
-      0, "address of a server that runs")                                              \
+    X(URL, "url", 'u', TD_OPT_STR, TD_VERB_STATUS | TD_VERB_BENCH, "URL",              \
+      "http://127.0.0.1:8000", 0, 0, "address of a server that runs")                  \
     X(WATCH, "watch", 'w', TD_OPT_BOOL, TD_VERB_STATUS, "", NULL, 0, 0,                \
       "look again every second")                                                       \
+    X(CONCURRENCY, "concurrency", 'c', TD_OPT_STR, TD_VERB_BENCH, "N,N", "1,8,32", 0,  \
+      0, "requests on their way at a time, one measurement for each number")           \
+    X(REQUESTS, "requests", 0, TD_OPT_INT, TD_VERB_BENCH, "N", NULL, 1, 1000000,       \
+      "of each measurement (default: four times the concurrency, at least 8)")         \
+    X(PROMPT_TOKENS, "prompt-tokens", 0, TD_OPT_INT, TD_VERB_BENCH, "N", "256", 1,     \
+      1 << 20, "length of the prompts, nearly")                                        \
+    X(COMPLETIONS, "completions", 0, TD_OPT_BOOL, TD_VERB_BENCH, "", NULL, 0, 0,       \
+      "ask /v1/completions instead of /v1/chat/completions")                           \
     X(STATS, "stats", 0, TD_OPT_BOOL, TD_VERB_RUN, "", NULL, 0, 0,                     \
       "say after each answer how long it took, on standard error")
 

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The kinds of `tandem bench`.
+ */
+#ifndef TD_CMD_BENCH_H
+#define TD_CMD_BENCH_H
+
+#include "base/conf.h"
+#include "base/status.h"
+
+/* Measures the server at --url and prints what it found. */
+enum td_status td_bench_url(const struct td_conf *conf, struct td_error *err);
+
+#endif

@@ -1,0 +1,45 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# tandem bench --url: what it counts, and what it says of a server that refuses.
+. tests/e2e/common.bash
+. tests/e2e/server.bash
+
+tandem bench --url http://127.0.0.1:9
+check nobody test "$code" -eq 1
+check nobody_said says "$stderr" '^error +nothing answers at http://127\.0\.0\.1:9$'
+tandem bench --concurrency 8,x
+check bad_levels test "$code" -eq 2
+
+export TANDEM_API_KEY=sesame
+check starts serve models/lexicon --max-model-len 512
+tandem bench --url "$url" --concurrency 1,3 --requests 6 --prompt-tokens 100 \
+    --max-tokens 9 --json
+check runs test "$code" -eq 0
+check counts python3 - "$box/stdout" <<'EOT'
+import json, sys
+d = json.load(open(sys.argv[1]))
+assert d["model"] == "lexicon" and d["ignore_eos"] and d["usage"], d
+assert [l["concurrency"] for l in d["levels"]] == [1, 3]
+for l in d["levels"]:
+    assert l["answered"] == l["requests"] == 6 and l["errors"] == []
+    assert l["output_tokens"] == 54, l
+    assert 85 <= l["prompt_tokens"] / 6 <= 115, l
+    for name in ("first_token_ms", "inter_token_ms", "whole_ms"):
+        s = l[name]
+        assert 0 <= s["p50"] <= s["p90"] <= s["p99"], l
+    assert 0 < l["first_token_ms"]["p50"] <= l["whole_ms"]["p50"]
+EOT
+
+tandem bench --url "$url" --completions --concurrency 2 --requests 4 --max-tokens 5
+check completions says "$stdout" '^at 2 +4 of 4 answered .* tokens/s \(5\.0 each\)'
+
+tandem bench --url "$url" --concurrency 1 --requests 2 --prompt-tokens 2000
+check too_long test "$code" -eq 1
+check too_long_said says "$stdout" '^ +2 x status 400: '
+
+TANDEM_API_KEY=wrong tandem bench --url "$url"
+check key says "$stderr" '^error .*wants an API key$'
+
+check stops stop_server
+exit "$not_ok"
