@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -110,6 +111,32 @@ char *td_buf_take(struct td_buf *b)
     char *p = b->cap ? b->p : td_strdup("");
     td_buf_init(b, b->max);
     return p;
+}
+
+enum td_status td_buf_add_wrapped(struct td_buf *b, const char *text, size_t indent)
+{
+    enum { WIDTH = 80 };
+    static const char blanks[] = " \n";
+    size_t column = indent;
+    for (const char *p = text; *p && b->status == TD_OK;) {
+        size_t gap = strspn(p, blanks), n = strcspn(p + gap, blanks);
+        bool paragraph = gap > 1 && p[0] == '\n' && p[1] == '\n';
+        if (n == 0)
+            break;
+        if (paragraph)
+            td_buf_addc(b, '\n');
+        if (paragraph || (column > indent && column + 1 + n > WIDTH)) {
+            td_buf_addf(b, "\n%*s", (int)indent, "");
+            column = indent;
+        } else if (column > indent) {
+            td_buf_addc(b, ' ');
+            column++;
+        }
+        td_buf_add(b, p + gap, n);
+        column += n;
+        p += gap + n;
+    }
+    return b->status;
 }
 
 struct td_size_text td_size_text(int64_t bytes, int decimals)

@@ -46,6 +46,11 @@ enum td_status td_buf_addf(struct td_buf *b, const char *fmt, ...) TD_PRINTF(2, 
 enum td_status td_buf_vaddf(struct td_buf *b, const char *fmt, va_list ap)
     TD_PRINTF(2, 0);
 
+/* Appends text as lines of at most 80 columns (a byte is taken for one) that break between
+ * words. The cursor stands in column `indent`, where later lines begin as well. A newline
+ * counts as a space, an empty line stays one. No newline at the end. */
+enum td_status td_buf_add_wrapped(struct td_buf *b, const char *text, size_t indent);
+
 /* Makes room for n more bytes, to be written at p + len by the caller, who then adds
  * them to len and sets the final zero with td_buf_set_len(). */
 enum td_status td_buf_reserve(struct td_buf *b, size_t n);

@@ -105,7 +105,7 @@ static bool convert(const struct td_opt *o, const char *s, struct td_opt_value *
         v->d = strtod(s, &end);
         return end != s && !*end && v->d >= o->lo && v->d <= o->hi;
     case TD_OPT_BYTES:
-        return td_parse_bytes(s, &v->i);
+        return td_parse_bytes(s, &v->i) && (double)v->i >= o->lo;
     case TD_OPT_CHOICE:
         return is_choice(o->arg, s);
     case TD_OPT_STR:
@@ -193,6 +193,9 @@ static enum td_status unknown(const struct td_conf *c, unsigned verbs, const cha
 {
     td_error_set(err, TD_E_USAGE, "unknown option %.*s", (int)(flag + n - word), word);
     td_error_why(err, "this verb has no such option");
+    for (size_t i = 0; i < c->count && word[1] != '-' && n > 1; i++)
+        if (c->opts[i].letter == *flag && (c->opts[i].verbs & verbs))
+            td_error_fix(err, "between -%c and its value there is a space", *flag);
     for (const struct td_opt_hint *h = c->hints; h && h->theirs; h++)
         if (strlen(h->theirs) == n && memcmp(h->theirs, flag, n) == 0)
             td_error_fix(err, "%s", h->ours);
@@ -290,7 +293,7 @@ enum td_status td_conf_parse_env(struct td_conf *c, struct td_error *err)
         char name[64];
         env_name(c->opts[i].name, name, sizeof(name));
         const char *text = getenv(name);
-        if (!text)
+        if (!text || !*text)
             continue;
         enum td_status s = assign(c, i, TD_FROM_ENV, name, text, err);
         if (s != TD_OK)
@@ -344,6 +347,11 @@ enum td_status td_conf_parse_file(struct td_conf *c, const char *path,
     td_buf_init(&text, TD_MAX_CONFIG_FILE);
     enum td_status s = td_file_read(path, &text, err);
     int number = 1;
+    if (s == TD_OK && strlen(text.p) != text.len) {
+        s = td_error_set(err, TD_E_USAGE, "%s is not a text file", path);
+        td_error_why(err, "its byte %zu is zero", strlen(text.p));
+        td_error_fix(err, "write one `name = value` a line");
+    }
     for (char *line = text.p; s == TD_OK && line && *line; number++) {
         char *end = strchr(line, '\n');
         if (end)
@@ -380,22 +388,37 @@ const char *td_conf_str(const struct td_conf *c, size_t opt)
     return c->values[opt].s;
 }
 
+/* One option: the flag, then what it does from column HELP_COLUMN on. */
+static void add_help(const struct td_opt *o, struct td_buf *out)
+{
+    enum { HELP_COLUMN = 30 };
+    char flag[80], letter[8] = "    ";
+    struct td_buf text;
+    td_buf_init(&text, 4 * TD_KIB);
+    if (o->letter)
+        (void)snprintf(letter, sizeof(letter), "-%c, ", o->letter);
+    (void)snprintf(flag, sizeof(flag), "%s--%s%s%s", letter, o->name,
+                   o->kind == TD_OPT_BOOL ? "" : " ",
+                   o->kind == TD_OPT_BOOL ? "" : o->arg);
+    td_buf_adds(&text, o->help);
+    if (o->def && o->kind != TD_OPT_BOOL && *o->def)
+        td_buf_addf(&text, " (default %s)", o->def);
+    if (strlen(flag) > HELP_COLUMN - 4)
+        td_buf_addf(out, "  %s\n%*s", flag, HELP_COLUMN, "");
+    else
+        td_buf_addf(out, "  %-*s", HELP_COLUMN - 2, flag);
+    td_buf_add_wrapped(out, text.p, HELP_COLUMN);
+    td_buf_addc(out, '\n');
+    if (text.status != TD_OK)
+        out->status = text.status;
+    td_buf_release(&text);
+}
+
 enum td_status td_conf_help(const struct td_conf *c, unsigned verbs, struct td_buf *out)
 {
     for (size_t i = 0; i < c->count; i++) {
-        const struct td_opt *o = &c->opts[i];
-        char flag[80], letter[8] = "    ";
-        if (!(o->verbs & verbs))
-            continue;
-        if (o->letter)
-            (void)snprintf(letter, sizeof(letter), "-%c, ", o->letter);
-        (void)snprintf(flag, sizeof(flag), "%s--%s%s%s", letter, o->name,
-                       o->kind == TD_OPT_BOOL ? "" : " ",
-                       o->kind == TD_OPT_BOOL ? "" : o->arg);
-        td_buf_addf(out, "  %-32s %s", flag, o->help);
-        if (o->def && o->kind != TD_OPT_BOOL && *o->def)
-            td_buf_addf(out, " (default %s)", o->def);
-        td_buf_addc(out, '\n');
+        if (c->opts[i].verbs & verbs)
+            add_help(&c->opts[i], out);
     }
     return out->status;
 }

@@ -21,7 +21,7 @@ enum td_opt_kind {
     TD_OPT_BOOL,
     TD_OPT_INT,   /* within lo..hi */
     TD_OPT_REAL,  /* within lo..hi */
-    TD_OPT_BYTES, /* a number with an optional K, M, G or T (powers of 1024) */
+    TD_OPT_BYTES, /* from lo, with an optional K, M, G or T (powers of 1024) */
     TD_OPT_STR,
     TD_OPT_CHOICE /* one of the words of `arg`, separated by | */
 };
@@ -33,7 +33,7 @@ struct td_opt {
     unsigned verbs;   /* which verbs take it, one bit each; meaning is the caller's */
     const char *arg;  /* what help calls the value: "N", "f32|bf16" */
     const char *def;  /* default as text; NULL: unset */
-    double lo, hi;    /* TD_OPT_INT and TD_OPT_REAL */
+    double lo, hi;    /* TD_OPT_INT and TD_OPT_REAL; lo alone: TD_OPT_BYTES */
     const char *help; /* one line */
 };
 
@@ -71,7 +71,8 @@ void td_conf_release(struct td_conf *c);
 enum td_status td_conf_parse_args(struct td_conf *c, unsigned verbs, int argc,
                                   char **argv, struct td_error *err);
 
-/* Reads TANDEM_* variables; never overrides a flag. Call after td_conf_parse_args(). */
+/* Reads TANDEM_* variables, of which empty ones count as not set; never overrides a
+ * flag. Call after td_conf_parse_args(). */
 enum td_status td_conf_parse_env(struct td_conf *c, struct td_error *err);
 
 /* Reads a tandem.conf: `name = value`, `#` comments. Never overrides flags or variables.
@@ -88,7 +89,7 @@ const char *td_conf_str(const struct td_conf *c, size_t opt); /* NULL when unset
 
 struct td_buf;
 
-/* Appends the help text of the options of `verbs`, two columns. */
+/* Appends the help text of the options of `verbs`, two columns, 80 wide. */
 enum td_status td_conf_help(const struct td_conf *c, unsigned verbs,
                             struct td_buf *out);
 

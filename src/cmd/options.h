@@ -59,7 +59,7 @@
       "KV cache rounded to 16 bits")                                                   \
     X(THREADS, "threads", 0, TD_OPT_INT, TD_VERBS_ENGINE, "N", NULL, 1, 1024,          \
       "processor threads (default: all cores this process may use)")                   \
-    X(MEMORY, "memory", 0, TD_OPT_BYTES, TD_VERBS_ENGINE, "BYTES", NULL, 0, 0,         \
+    X(MEMORY, "memory", 0, TD_OPT_BYTES, TD_VERBS_ENGINE, "BYTES", NULL, 1, 0,         \
       "use at most this much, such as 84G (default: what the host can give)")          \
     X(MAX_MODEL_LEN, "max-model-len", 0, TD_OPT_INT, TD_VERBS_ENGINE, "N", NULL, 1,    \
       1 << 24,                                                                         \
@@ -94,7 +94,7 @@
       0, 86400, "time that running answers have when the server is told to stop")      \
     X(MAX_CONNECTIONS, "max-connections", 0, TD_OPT_INT, TD_VERB_SERVE, "N", "4096",   \
       1, 65536, "clients at a time")                                                   \
-    X(MAX_BODY, "max-body", 0, TD_OPT_BYTES, TD_VERB_SERVE, "BYTES", "16M", 0, 0,      \
+    X(MAX_BODY, "max-body", 0, TD_OPT_BYTES, TD_VERB_SERVE, "BYTES", "16M", 1, 0,      \
       "largest body of a request (at most 64M)")                                       \
     X(IDLE_TIMEOUT, "idle-timeout", 0, TD_OPT_REAL, TD_VERB_SERVE, "SECONDS", "75", 1, \
       86400, "a connection that does nothing for so long is closed")                   \

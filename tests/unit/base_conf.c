@@ -23,7 +23,7 @@ static const struct td_opt options[] = {
     {"threads", 't', TD_OPT_INT, RUN | SERVE, "N", NULL, 1, 64, "number of threads"},
     {"rate", 0, TD_OPT_REAL, RUN, "X", "0.5", 0, 2, "a rate"},
     {"mode", 0, TD_OPT_CHOICE, RUN, "fast|slow", "fast", 0, 0, "how"},
-    {"size", 0, TD_OPT_BYTES, RUN, "BYTES", NULL, 0, 0, "how much"},
+    {"size", 0, TD_OPT_BYTES, RUN, "BYTES", NULL, 1, 0, "how much"},
     {"quiet", 'q', TD_OPT_BOOL, RUN, "", NULL, 0, 0, "say less"},
     {"file-name", 0, TD_OPT_STR, SERVE, "FILE", NULL, 0, 0, "which file"},
 };
@@ -162,6 +162,9 @@ static void test_origins(void **state)
     assert_int_equal(td_conf_parse_env(&c, &err), TD_E_USAGE);
     assert_string_equal(err.what, "TANDEM_THREADS is \"many\"");
     assert_string_equal(err.why, "expected a whole number from 1 to 64");
+    (void)setenv("TANDEM_THREADS", "", 1);
+    td_error_init(&err);
+    assert_int_equal(td_conf_parse_env(&c, &err), TD_OK);
     (void)unsetenv("TANDEM_THREADS");
     (void)unsetenv("TANDEM_FILE_NAME");
 }
@@ -173,10 +176,14 @@ static void test_wrong_file(void **state)
     assert_non_null(strstr(err.what, ":3: \"rate 3\" is not a setting"));
     assert_int_equal(file("thread = 2\n"), TD_E_USAGE);
     assert_non_null(strstr(err.what, ":1: there is no option \"thread\""));
+    assert_int_equal(file("size = 0\n"), TD_E_USAGE);
     assert_int_equal(file("mode = other\n"), TD_E_USAGE);
     assert_non_null(strstr(err.what, ":1: mode is \"other\""));
     td_error_init(&err);
     assert_int_equal(td_conf_parse_file(&c, "/no/such/file", &err), TD_E_NOT_FOUND);
+    td_error_init(&err);
+    assert_int_equal(td_conf_parse_file(&c, "/bin/sh", &err), TD_E_USAGE);
+    assert_non_null(strstr(err.what, "not a text file"));
 }
 
 static void test_sizes(void **state)
@@ -208,6 +215,19 @@ static void test_texts(void **state)
     assert_non_null(strstr(b.p, "-t, --threads N"));
     assert_non_null(strstr(b.p, "a rate (default 0.5)"));
     assert_null(strstr(b.p, "file-name"));
+    td_buf_clear(&b);
+    assert_int_equal(td_buf_add_wrapped(&b, "one\ntwo\n\nthree", 2), TD_OK);
+    assert_string_equal(b.p, "one two\n\n  three");
+    td_buf_clear(&b);
+    for (int i = 0; i < 40; i++)
+        td_buf_addc(&b, 'x');
+    td_buf_adds(&b, " yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy z");
+    char *long_text = td_buf_take(&b);
+    assert_non_null(long_text);
+    assert_int_equal(td_buf_add_wrapped(&b, long_text, 0), TD_OK);
+    assert_int_equal(strcspn(b.p, "\n"), 80); /* as wide as it may be */
+    assert_string_equal(b.p + 81, "z");
+    td_free(long_text);
     td_buf_clear(&b);
     assert_int_equal(td_conf_markdown(&c, &b), TD_OK);
     assert_non_null(
