@@ -55,13 +55,20 @@ void td_term_text(FILE *f, const char *text, size_t n, bool careful)
     (void)fwrite(text + from, 1, n - from, f);
 }
 
+static void error_line(FILE *f, const char *head, const char *text)
+{
+    if (!*text)
+        return;
+    (void)fputs(head, f);
+    td_term_text(f, text, strlen(text), true);
+    (void)fputc('\n', f);
+}
+
 void td_term_error(FILE *f, const struct td_error *err)
 {
-    (void)fprintf(f, "error   %s\n", err->what);
-    if (*err->why)
-        (void)fprintf(f, "cause   %s\n", err->why);
-    if (*err->fix)
-        (void)fprintf(f, "fix     %s\n", err->fix);
+    error_line(f, "error   ", err->what);
+    error_line(f, "cause   ", err->why);
+    error_line(f, "fix     ", err->fix);
 }
 
 /* ---- progress ---------------------------------------------------------------------- */

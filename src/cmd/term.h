@@ -21,7 +21,9 @@ bool td_term_colours(FILE *f);
  * (escape sequences begin with one) become U+FFFD: a model must not drive a terminal. */
 void td_term_text(FILE *f, const char *text, size_t n, bool careful);
 
-/* An error as people read it: what failed, the cause, the remedy. */
+/* An error as people read it: what failed, the cause, the remedy. Control characters are
+ * treated as above wherever it is written: names of files and values of a model's
+ * configuration get into it. */
 void td_term_error(FILE *f, const struct td_error *err);
 
 /* Shows the load's progress on stderr while one runs: a bar from the process's events

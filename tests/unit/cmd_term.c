@@ -93,6 +93,7 @@ static void test_error(void **unused)
     struct td_error err;
     td_error_init(&err);
     td_error_set(&err, TD_E_INPUT, "the prompt is empty");
+    td_error_why(&err, "it says \033[31m");
     err.fix[0] = 0;
     FILE *f = tmpfile();
     assert_non_null(f);
@@ -101,7 +102,7 @@ static void test_error(void **unused)
     written[fread(written, 1, sizeof(written) - 1, f)] = 0;
     assert_int_equal(fclose(f), 0);
     assert_string_equal(written, "error   the prompt is empty\n"
-                                 "cause   a value of the request is out of range\n");
+                                 "cause   it says \xEF\xBF\xBD[31m\n");
 }
 
 static void test_no_terminal(void **unused)
