@@ -120,7 +120,12 @@ static enum td_status add_message(json_t *messages, const char *role, const char
                                   size_t n, json_t **out, struct td_error *err)
 {
     if (!td_utf8_valid(text, n)) {
+        size_t at = 0;
+        for (size_t len = 1; at < n && len > 0; at += len)
+            len = td_utf8_len(text + at, n - at);
         td_error_set(err, TD_E_INPUT, "the %s text is not valid UTF-8", role);
+        td_error_why(err, "at its byte %zu no character begins", at);
+        td_error_fix(err, "convert it, for example with iconv -t utf-8");
         return TD_E_INPUT;
     }
     json_t *content = json_stringn(text, n);
@@ -260,6 +265,12 @@ static enum td_status make_prompt(struct td_chat *c, struct td_error *err)
         s = td_tokenizer_encode(c->tokenizer, c->prompt.p, c->prompt.len,
                                 TD_ENCODE_SPECIAL, &c->ids, err);
     json_decref(context);
+    if (s == TD_OK && c->ids.len == 0) {
+        s = td_error_set(err, TD_E_TEMPLATE,
+                         "the chat template of %s gives an empty text", c->model);
+        td_error_why(err, "chat_template.jinja is empty, or made for other messages");
+        td_error_fix(err, "fetch the model's chat_template.jinja again");
+    }
     return s;
 }
 

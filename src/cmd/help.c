@@ -20,7 +20,7 @@ static void overview(struct td_buf *out)
             td_buf_addf(out, "  tandem %-34s %s\n", (*v)->usage, (*v)->summary);
     td_buf_adds(out, "  tandem --version\n\n"
                      "Options of a verb: tandem help VERB. Each is also a TANDEM_* "
-                     "variable and a line of tandem.conf.\n");
+                     "variable and a\nline of tandem.conf.\n");
 }
 
 static enum td_status one_verb(const struct td_conf *conf, const char *name,
@@ -31,8 +31,9 @@ static enum td_status one_verb(const struct td_conf *conf, const char *name,
             continue;
         td_buf_addf(out, "tandem %s\n\n%s\n", (*v)->usage, (*v)->summary);
         if (*(*v)->details)
-            td_buf_addf(out, "\n%s\n", (*v)->details);
-        td_buf_adds(out, "\n");
+            td_buf_adds(out, "\n");
+        td_buf_add_wrapped(out, (*v)->details, 0);
+        td_buf_adds(out, *(*v)->details ? "\n\n" : "\n");
         return td_conf_help(conf, (*v)->verb, out);
     }
     td_error_set(err, TD_E_USAGE, "there is no verb \"%s\"", name);

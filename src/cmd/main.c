@@ -2,6 +2,7 @@
 /*
  * Picks the verb, reads its options, prints its error. All other work is the verb's.
  */
+#define _POSIX_C_SOURCE 200809L
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/limits.h"
@@ -10,9 +11,12 @@
 #include "cmd/options.h"
 #include "cmd/term.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 const char td_version[] = TD_VERSION, td_build[] = TD_BUILD;
 
@@ -63,15 +67,27 @@ static enum td_status read_options(struct td_conf *conf, const struct td_cmd *cm
     return s;
 }
 
-static int report(const struct td_cmd *cmd, const struct td_error *err)
+static int report(const struct td_cmd *cmd, struct td_error *err)
 {
     (void)fflush(stdout);
+    if (cmd && strcmp(err->fix, td_status_info(TD_E_USAGE)->remedy) == 0)
+        td_error_fix(err, "see `tandem help %s`", cmd->name);
     td_term_error(stderr, err);
     if (err->code != TD_E_USAGE)
         return TD_EXIT_FAILED;
     if (cmd)
         (void)fprintf(stderr, "usage   tandem %s\n", cmd->usage);
     return TD_EXIT_USAGE;
+}
+
+/* What was printed reaches a full disk only now. */
+static enum td_status written(struct td_error *err)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return TD_OK;
+    td_error_set(err, TD_E_IO, "cannot write to standard output: %s", strerror(errno));
+    td_error_fix(err, "check where it goes: a full disk, a closed pipe");
+    return TD_E_IO;
 }
 
 static int run_verb(const struct td_cmd *cmd, int argc, char **argv)
@@ -81,7 +97,7 @@ static int run_verb(const struct td_cmd *cmd, int argc, char **argv)
     int code = TD_EXIT_FAILED;
     td_error_init(&err);
     if (read_options(&conf, cmd, argc, argv, &err) == TD_OK) {
-        if (td_conf_is_set(&conf, TD_O_HELP) && cmd != &td_cmd_help) {
+        if (td_conf_bool(&conf, TD_O_HELP) && cmd != &td_cmd_help) {
             conf.args[0] = argv[-1];
             conf.nargs = 1;
             code = td_cmd_help.run(&conf, &err);
@@ -89,21 +105,42 @@ static int run_verb(const struct td_cmd *cmd, int argc, char **argv)
             code = cmd->run(&conf, &err);
         }
     }
+    if (err.code == TD_OK && code == TD_EXIT_OK)
+        (void)written(&err);
     if (err.code != TD_OK) {
         td_event_error(&err);
         code = report(cmd, &err);
     }
     td_conf_release(&conf);
     td_log_close();
-    return fflush(stdout) != 0 && code == TD_EXIT_OK ? TD_EXIT_FAILED : code;
+    return code;
+}
+
+/* A closed descriptor of these three would be given to the next file that is opened, a
+ * model's or the event log, and printed into. One that cannot be used that way instead
+ * fails as a closed one does. */
+static void occupy_standard_files(void)
+{
+    struct stat st;
+    for (int fd = 0; fd < 3; fd++)
+        if (fstat(fd, &st) != 0)
+            (void)open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY);
+}
+
+static int print_version(void)
+{
+    struct td_error err;
+    td_error_init(&err);
+    (void)printf("tandem %s (%s)\n", TD_VERSION, TD_BUILD);
+    return written(&err) == TD_OK ? TD_EXIT_OK : report(NULL, &err);
 }
 
 int main(int argc, char **argv)
 {
     const char *word = argc > 1 ? argv[1] : "help";
+    occupy_standard_files();
     if (strcmp(word, "--version") == 0 || strcmp(word, "version") == 0) {
-        (void)printf("tandem %s (%s)\n", TD_VERSION, TD_BUILD);
-        return TD_EXIT_OK;
+        return print_version();
     }
     if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0)
         word = "help";

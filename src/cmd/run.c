@@ -231,9 +231,14 @@ static enum td_status read_input(struct td_buf *out, struct td_error *err)
     return TD_OK;
 }
 
+static bool is_blank(const char *text, size_t n)
+{
+    return strspn(text, " \t\r\n") >= n;
+}
+
 static enum td_status check_prompt(const struct td_buf *prompt, struct td_error *err)
 {
-    if (prompt->p[strspn(prompt->p, " \t\r\n")])
+    if (!is_blank(prompt->p, prompt->len))
         return TD_OK;
     td_error_set(err, TD_E_USAGE, "the prompt is empty");
     td_error_fix(err, "give it as the second argument or on standard input");
@@ -300,11 +305,6 @@ static enum td_status answer_line(struct run *r, const char *text, size_t n,
     return TD_OK;
 }
 
-static bool is_blank(const char *text, size_t n)
-{
-    return strspn(text, " \t\r\n") >= n;
-}
-
 static enum td_status converse(struct run *r, struct td_error *err)
 {
     struct td_lines *lines = NULL;
@@ -333,6 +333,7 @@ static enum td_status check_args(const struct td_conf *conf, bool once,
     if (conf->nargs < 1) {
         td_error_set(err, TD_E_USAGE, "no model is given");
         td_error_why(err, "run needs a model directory");
+        td_error_fix(err, "give one, such as models/lexicon");
         return TD_E_USAGE;
     }
     if (conf->nargs > 2) {

@@ -40,6 +40,27 @@ tandem help --tensor-parallel-size 2
 check foreign_option test "$code" -eq 2
 check foreign_option_hint says "$stderr" '--tp'
 
+tandem help --no-help
+check no_help says "$stdout" '^  tandem run'
+
+# ---- standard files that are not there ----
+
+"$TANDEM" --version >&- 2>"$box/stderr"
+code=$? stderr=$(cat "$box/stderr")
+check closed_output test "$code" -eq 1
+check closed_output_says says "$stderr" '^error   cannot write to standard output'
+if [ -w /dev/full ]; then
+    "$TANDEM" inspect models/lexicon >/dev/full 2>"$box/stderr"
+    code=$? stderr=$(cat "$box/stderr")
+    check full_disk test "$code" -eq 1
+    check full_disk_says says "$stderr" '^error   cannot write to standard output: No space'
+fi
+# errors must not end up in the event log, the next file that is opened
+"$TANDEM" help --event-log "$box/log" nothing 2>&- >"$box/stdout"
+check closed_errors test "$(grep -cv '^{' "$box/log")" -eq 0
+
+# ---- where options come from ----
+
 printf 'no-such-entry = 1\n' >"$box/wrong.conf"
 tandem help --config "$box/wrong.conf"
 check conf_unknown test "$code" -eq 2

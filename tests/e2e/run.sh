@@ -73,6 +73,9 @@ usage() {
     check "${name}_nothing_else" test -z "$stdout"
 }
 usage no_model '^error   no model is given' run
+usage no_value 'tandem help run' run "$model" x --seed
+usage glued_value '^fix     between -n and its value there is a space' run "$model" x -n3
+usage no_memory '--memory is "0"' run "$model" x --memory 0
 usage words '^fix     put the prompt between quotes' run "$model" What is this
 usage empty_prompt '^error   the prompt is empty' run "$model" '  '
 usage empty_pipe '^error   the prompt is empty' run "$model"
@@ -94,15 +97,17 @@ fails() {
 }
 fails no_directory '^error   there is no model directory' run "$box/none" x
 fails hub_id '^fix     hf download Qwen/Qwen3.5-4B ' run Qwen/Qwen3.5-4B x
-fails not_utf8 'UTF-8' run "$model" $'\xff\xfe'
+fails not_utf8 '^cause   at its byte 1 no' run "$model" $'a\xff\xfe'
 fails small_context '^cause   the context holds 64' run "$model" --max-model-len 64 \
     "$(printf 'word %.0s' {1..100})"
-fails memory 'needs .* [KMG]iB' run "$model" x --memory 20M
+fails memory 'needs .* MiB for one sequence.* MiB weights' run "$model" x --memory 20M
 cp -r "$model" "$box/model"
 chmod -R u+w "$box/model"
 rm "$box/model/tokenizer.json"
 fails no_tokenizer 'tokenizer\.json' run "$box/model" x
 cp "$model/tokenizer.json" "$box/model"
+: >"$box/model/chat_template.jinja"
+fails empty_template "^error   the chat template of .* gives an empty text" run "$box/model" x
 rm "$box/model/chat_template.jinja" "$box/model/tokenizer_config.json"
 fails no_template "has no chat template" run "$box/model" x
 if [ -w /dev/full ]; then
