@@ -318,7 +318,8 @@ static void free_stream(void *self)
     td_exchange_release(self);
 }
 
-/* Hands the reply to the library; called by its threads only, under the lock. */
+/* Hands the reply to the library; called by the connection's thread only, without the
+ * lock: what it reads does not change once the reply has begun. */
 static enum MHD_Result queue(struct td_exchange *x)
 {
     struct MHD_Response *r;
@@ -331,14 +332,15 @@ static enum MHD_Result queue(struct td_exchange *x)
     if (!r)
         return MHD_NO;
     if (x->stream)
-        x->refs++;
+        (void)td_exchange_hold(x); /* free_stream() releases it */
     x->queued = true;
     enum MHD_Result ok = MHD_add_response_header(r, "Content-Type", x->type);
     for (int i = 0; i < x->n_headers && ok == MHD_YES; i++)
         ok = MHD_add_response_header(r, x->headers[i].name, x->headers[i].value);
     if (ok == MHD_YES)
         ok = MHD_queue_response(x->connection, (unsigned)x->status, r);
-    return ok == MHD_YES ? ok : MHD_NO;
+    MHD_destroy_response(r); /* the connection keeps it */
+    return ok;
 }
 
 /* ---- watching ---------------------------------------------------------------------- */
@@ -492,19 +494,16 @@ static void on_completed(void *self, struct MHD_Connection *c, void **context,
     td_exchange_release(x);
 }
 
-/* Called again and again until there is a reply: under the lock, queue it or wait. */
+/* Called again and again until there is a reply: queue it or wait. */
 static enum MHD_Result answer_or_wait(struct td_exchange *x)
 {
     enum MHD_Result ok = MHD_YES;
     (void)pthread_mutex_lock(&x->lock);
-    if (x->gone)
-        ok = MHD_NO;
-    else if (x->state == REPLIED)
-        ok = x->queued ? MHD_YES : queue(x);
-    else if (!suspend(x))
+    bool replied = x->state == REPLIED;
+    if (x->gone || (!replied && !suspend(x)))
         ok = MHD_NO;
     (void)pthread_mutex_unlock(&x->lock);
-    return ok;
+    return ok == MHD_YES && replied && !x->queued ? queue(x) : ok;
 }
 
 static struct link *link_of(struct MHD_Connection *c)
@@ -525,10 +524,7 @@ static enum MHD_Result on_head(struct td_http *h, struct MHD_Connection *c,
         return MHD_NO;
     x->link = l;
     h->params.head(h->params.self, x);
-    (void)pthread_mutex_lock(&x->lock);
-    enum MHD_Result ok = x->state == REPLIED ? queue(x) : MHD_YES;
-    (void)pthread_mutex_unlock(&x->lock);
-    return ok;
+    return td_exchange_begun(x) ? queue(x) : MHD_YES;
 }
 
 /* A piece of the body. What is too long is thrown away, and the request refused at its
