@@ -37,6 +37,7 @@ struct td_cpu {
      * of a context that threads share. */
     char *inputs[3];
     float *parts;
+    size_t panel_bytes; /* of the scratch area */
     int32_t *groups;
     void *plan;
 };

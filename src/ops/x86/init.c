@@ -45,6 +45,13 @@ bool td_x86_has_avx512bf16(void)
     return (td_cpu_flags() & need) == need;
 }
 
+/* Bytes of a thread's panels: two of four rows at least. */
+static size_t panel_bytes(const struct td_reserve *r)
+{
+    size_t k = (size_t)td_x86_padded(TD_MAX(r->max_k, r->hidden));
+    return TD_MAX((size_t)X86_PANEL_BYTES, 2 * 4 * (k * sizeof(float) + X86_LINE_GAP));
+}
+
 /* n in whole vectors of any level. */
 static size_t whole(int32_t n)
 {
@@ -62,8 +69,8 @@ static size_t query_floats(const struct td_reserve *r, int32_t lines)
 /* Bytes that one thread works in, the most over all operations. */
 static size_t thread_scratch(const struct td_reserve *r)
 {
-    size_t k = (size_t)td_x86_padded(TD_MAX(r->max_k, r->hidden));
-    size_t panel = TD_MAX((size_t)X86_PANEL_BYTES, 8 * k * sizeof(float));
+    size_t panel = panel_bytes(r) + X86_SAVE_FLOATS * sizeof(float) +
+                   2 * X86_PANEL_ROWS * 6 * sizeof(float);
     size_t chunk =
         TD_CHUNK * (3 * whole(r->dk) + 2 * (size_t)r->dv + 2 * (size_t)TD_CHUNK + 3);
     size_t attention = 2 * query_floats(r, X86_ATTENTION_LINES);
@@ -80,18 +87,17 @@ struct sizes {
 static struct sizes sizes_of(const struct td_dev *dev, const struct td_reserve *r)
 {
     size_t rows = (size_t)r->max_rows, k = (size_t)r->experts_k;
-    size_t line = (size_t)td_x86_padded(r->max_k), e = (size_t)r->experts;
+    size_t wide = td_x86_stride(r->max_k, X86_RAW), e = (size_t)r->experts;
     bool bf16 = dev->numerics == TD_NUM_BF16;
     struct sizes s = {.scratch = thread_scratch(r) * (size_t)dev->threads};
-    s.inputs[X86_NARROW] = bf16 ? rows * line * 2 : 0;
-    s.inputs[X86_ROUNDED] = bf16 ? rows * line * 4 : 0;
-    s.inputs[X86_RAW] = !bf16 || r->hidden % TD_SCALE_BLOCK ? rows * line * 4 : 0;
+    s.inputs[X86_NARROW] = bf16 ? rows * td_x86_stride(r->max_k, X86_NARROW) : 0;
+    s.inputs[X86_ROUNDED] = bf16 ? rows * wide : 0;
+    s.inputs[X86_RAW] = !bf16 || r->hidden % TD_SCALE_BLOCK ? rows * wide : 0;
     s.parts = (size_t)(X86_SHARED_TASKS * dev->threads * X86_ATTENTION_PARTS) *
               query_floats(r, 1) * sizeof(float);
     if (r->experts) {
-        size_t mid = (size_t)td_x86_padded(r->expert_size) * k +
-                     (size_t)td_x86_padded(r->shared_size);
-        s.mid = rows * mid * sizeof(float);
+        s.mid = rows * (td_x86_stride(r->expert_size, X86_RAW) * k +
+                        td_x86_stride(r->shared_size, X86_RAW));
         s.out = rows * (k + 1) * (size_t)r->hidden * sizeof(float);
         s.groups = (rows * k + 2 * e + 2) * sizeof(int32_t);
         s.plan = (e + 1) * X86_NETWORK_BYTES;
@@ -119,6 +125,7 @@ enum td_status td_x86_reserve(struct td_dev *dev, const struct td_reserve *r,
         {n.parts, (void **)&cpu->parts},
     };
     cpu->limits = *r;
+    cpu->panel_bytes = panel_bytes(r);
     cpu->scratch_bytes = thread_scratch(r);
     for (size_t i = 0; i < TD_COUNT(area); i++) {
         enum td_status s =

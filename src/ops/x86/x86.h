@@ -21,7 +21,10 @@
 #include "ops/cpu.h"
 
 enum {
-    X86_PANEL_BYTES = 192 << 10, /* expanded weights that a thread works on at a time */
+    X86_PANEL_BYTES = 512 << 10, /* expanded weights that a thread works on at a time */
+    X86_PANEL_ROWS = 256,        /* the most rows of it */
+    X86_SAVE_FLOATS = 256 * 6 * 16, /* sums of a panel whose rows are worked on in parts */
+    X86_LINE_GAP = 64,           /* between copied rows, against equal cache sets */
     X86_STREAM_BYTES = 64 << 10, /* weights in one task when rows are few */
     X86_TINY_BYTES = 48 << 10,   /* less work than this is not worth waking threads */
     X86_ATTENTION_LINES = 48,    /* query vectors of a prompt that one thread takes */
@@ -39,6 +42,12 @@ enum td_x86_form { X86_NARROW, X86_ROUNDED, X86_RAW, X86_FORMS };
 static inline int64_t td_x86_padded(int64_t k)
 {
     return td_scale_blocks(k) * TD_SCALE_BLOCK;
+}
+
+/* Bytes from one copied input row of k elements to the next. */
+static inline size_t td_x86_stride(int64_t k, enum td_x86_form form)
+{
+    return (size_t)td_x86_padded(k) * (form == X86_NARROW ? 2 : 4) + X86_LINE_GAP;
 }
 
 static inline int32_t td_x86_threads(const struct td_dev *dev, int64_t bytes)
