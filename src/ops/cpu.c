@@ -25,7 +25,7 @@ static const struct level {
 #endif
 };
 
-static int cores(void)
+int td_cpu_cores(void)
 {
     cpu_set_t set;
     CPU_ZERO(&set);
@@ -73,7 +73,7 @@ enum td_status td_cpu_open(const struct td_dev_params *params, struct td_dev **o
     cpu->dev.ops = ops;
     cpu->dev.numerics = params->numerics;
     cpu->dev.threads =
-        TD_MIN(params->threads ? params->threads : cores(), TD_CPU_MAX_THREADS);
+        TD_MIN(params->threads ? params->threads : td_cpu_cores(), TD_CPU_MAX_THREADS);
     cpu->dev.budget = params->budget;
     *out = &cpu->dev;
     return TD_OK;

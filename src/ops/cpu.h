@@ -48,6 +48,22 @@ void *td_cpu_scratch(struct td_cpu *cpu);
 /* Fill the table: the reference fills every entry, the others what they do better. */
 void td_ops_fill_ref(struct td_ops *ops);
 
+/* Cores that this process may use. */
+int td_cpu_cores(void);
+
+/* Loops that measure limits (ops/limits.h): read and fold memory, fetching so far ahead;
+ * n steps of dependent products, and the operations in a step. */
+struct td_limit_loops {
+    uint64_t (*read)(const void *data, size_t bytes, size_t ahead);
+    float (*fma)(int64_t n, float start);
+    double fma_flops;
+    float (*dot)(int64_t n, float start); /* of bf16, NULL: none */
+    double dot_flops;
+};
+void td_x86_limits_avx2(struct td_limit_loops *l);
+void td_x86_limits_avx512(struct td_limit_loops *l);
+void td_x86_limits_avx512bf16(struct td_limit_loops *l);
+
 /* The levels of x86: whether this processor has one, and its part of the table. */
 bool td_x86_has_avx2(void);
 bool td_x86_has_avx512(void);

@@ -70,7 +70,7 @@ static size_t query_floats(const struct td_reserve *r, int32_t lines)
 static size_t thread_scratch(const struct td_reserve *r)
 {
     size_t panel = panel_bytes(r) + X86_SAVE_FLOATS * sizeof(float) +
-                   2 * X86_PANEL_ROWS * 6 * sizeof(float);
+                   2 * X86_PANEL_ROWS * 8 * sizeof(float);
     size_t chunk =
         TD_CHUNK * (3 * whole(r->dk) + 2 * (size_t)r->dv + 2 * (size_t)TD_CHUNK + 3);
     size_t attention = 2 * query_floats(r, X86_ATTENTION_LINES);

@@ -13,6 +13,7 @@ enum { HAS_DOT = 0 };
 
 #include "ops/x86/attention.inc"
 #include "ops/x86/delta.inc"
+#include "ops/x86/limits.inc"
 #include "ops/x86/moe.inc"
 #include "ops/x86/rows.inc"
 
@@ -31,4 +32,11 @@ void td_x86_fill_avx2(struct td_ops *ops)
     ops->swiglu = x86_swiglu;
     ops->route = x86_route;
     ops->experts = x86_experts;
+}
+
+void td_x86_limits_avx2(struct td_limit_loops *l)
+{
+    l->read = x86_read;
+    l->fma = x86_fma;
+    l->fma_flops = 2.0 * CHAINS * LANES;
 }

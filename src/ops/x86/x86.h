@@ -23,7 +23,8 @@
 enum {
     X86_PANEL_BYTES = 512 << 10, /* expanded weights that a thread works on at a time */
     X86_PANEL_ROWS = 256,        /* the most rows of it */
-    X86_SAVE_FLOATS = 256 * 6 * 16, /* sums of a panel whose rows are worked on in parts */
+    X86_SAVE_FLOATS =
+        256 * 8 * 16,            /* sums of a panel whose rows are worked on in parts */
     X86_LINE_GAP = 64,           /* between copied rows, against equal cache sets */
     X86_STREAM_BYTES = 64 << 10, /* weights in one task when rows are few */
     X86_TINY_BYTES = 48 << 10,   /* less work than this is not worth waking threads */
@@ -31,7 +32,6 @@ enum {
     X86_ATTENTION_PARTS = 16,    /* runs that a generated token's context is cut into */
     X86_SHARED_TASKS = 2,        /* fewer key heads a thread: threads share a context */
     X86_NETWORK_BYTES = 256,     /* what experts() plans for one expert */
-    X86_DIRECT_ROWS = 2          /* up to so many rows, FP8 expands in registers */
 };
 
 /* How products take their inputs: bf16 for the dot instruction, f32 rounded to bf16, f32
