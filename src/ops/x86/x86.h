@@ -24,14 +24,15 @@ enum {
     X86_PANEL_BYTES = 512 << 10, /* expanded weights that a thread works on at a time */
     X86_PANEL_ROWS = 256,        /* the most rows of it */
     X86_SAVE_FLOATS =
-        256 * 8 * 16,            /* sums of a panel whose rows are worked on in parts */
-    X86_LINE_GAP = 64,           /* between copied rows, against equal cache sets */
-    X86_STREAM_BYTES = 64 << 10, /* weights in one task when rows are few */
-    X86_TINY_BYTES = 48 << 10,   /* less work than this is not worth waking threads */
-    X86_ATTENTION_LINES = 48,    /* query vectors of a prompt that one thread takes */
-    X86_ATTENTION_PARTS = 16,    /* runs that a generated token's context is cut into */
-    X86_SHARED_TASKS = 2,        /* fewer key heads a thread: threads share a context */
-    X86_NETWORK_BYTES = 256,     /* what experts() plans for one expert */
+        256 * 8 * 16,     /* sums of a panel whose rows are worked on in parts */
+    X86_LINE_GAP = 64,    /* between copied rows, against equal cache sets */
+    X86_AHEAD = 16 << 10, /* bytes from what is used to what is fetched */
+    X86_STREAM_BYTES = 128 << 10, /* weights in one task when rows are few */
+    X86_TINY_BYTES = 48 << 10,    /* less work than this is not worth waking threads */
+    X86_ATTENTION_LINES = 48,     /* query vectors of a prompt that one thread takes */
+    X86_ATTENTION_PARTS = 16, /* runs that a generated token's context is cut into */
+    X86_SHARED_TASKS = 2,     /* fewer key heads a thread: threads share a context */
+    X86_NETWORK_BYTES = 256,  /* what experts() plans for one expert */
 };
 
 /* How products take their inputs: bf16 for the dot instruction, f32 rounded to bf16, f32
