@@ -25,9 +25,11 @@ test_needs='
 library cmocka libcmocka-dev
 command python3 python3'
 
-# The page's test; without it that test is skipped. Ubuntu has it as a snap only.
-browser_needs='
-command chromium chromium'
+# Clients of the server: a browser for the page's test (Ubuntu has it as a snap only), and
+# what Python needs to install the public client. Without them those tests are skipped.
+client_needs='
+command chromium chromium
+python  ensurepip python3-venv'
 
 lint_needs='
 command git git
@@ -48,6 +50,7 @@ is_there() {
     command) command -v "$2" >/dev/null ;;
     header) echo "#include <$2>" | gcc -E - >/dev/null 2>&1 ;;
     library) pkg-config --exists "$2" 2>/dev/null ;;
+    python) python3 -c "import $2" 2>/dev/null ;;
     file) compgen -G "$2" >/dev/null ;;
     esac
 }
