@@ -76,10 +76,10 @@ static enum td_status add_shard(struct opener *o, const char *name)
 }
 
 /* A file of weights that `witness` says there is. */
-static enum td_status missing_shard(struct opener *o, const char *name,
+static enum td_status missing_shard(struct opener *o, const char *file,
                                     const char *witness)
 {
-    td_error_set(o->err, TD_E_NOT_FOUND, "%s is missing in %s", name, o->dir.path);
+    td_error_set(o->err, TD_E_NOT_FOUND, "%s is missing in %s", file, o->dir.path);
     td_error_why(o->err, "%s says that it belongs there: the download is incomplete",
                  witness);
     td_error_fix(o->err, "fetch that file into the directory");
