@@ -233,12 +233,14 @@ static void text_sizes(struct td_buf *b, const struct facts *f)
         add_bytes(b, f->kind_bytes[k]);
         td_buf_adds(b, "\n");
     }
-    td_buf_adds(b, "formats    ");
+    td_buf_adds(b, "formats     ");
+    const char *comma = "";
     for (int t = 0; t < TD_DTYPE_COUNT; t++) {
         if (!f->dtype_bytes[t])
             continue;
-        td_buf_addf(b, " %s ", td_dtype_name((enum td_dtype)t));
+        td_buf_addf(b, "%s%s ", comma, td_dtype_name((enum td_dtype)t));
         add_bytes(b, f->dtype_bytes[t]);
+        comma = ", ";
     }
     td_buf_adds(b, "\na token     reads ");
     add_bytes(b, f->sum.token_bytes);
@@ -307,13 +309,16 @@ static void add_shape(struct td_buf *b, const struct td_tensor *t)
 static void text_tensors(struct td_buf *b, const struct facts *f)
 {
     struct td_buf shape;
+    int width = 0;
     td_buf_init(&shape, 256);
+    for (int32_t i = 0; i < f->dir.n_tensors; i++)
+        width = TD_MAX(width, (int)f->dir.tensors[i].name_len);
     td_buf_adds(b, "\n");
     for (int32_t i = 0; i < f->dir.n_tensors; i++) {
         const struct td_tensor *t = &f->dir.tensors[i];
         td_buf_clear(&shape);
         add_shape(&shape, t);
-        td_buf_addf(b, "%-64s %-8s %-18s %12" PRId64 "  %s  %s\n", t->name,
+        td_buf_addf(b, "%-*s  %-8s %-18s %12" PRId64 "  %s  %s\n", width, t->name,
                     td_dtype_name(t->dtype), shape.p, t->bytes,
                     f->dir.shards[t->shard].name,
                     td_use_text((enum td_use)f->weights.use[i]));

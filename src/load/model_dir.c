@@ -86,6 +86,12 @@ static enum td_status missing_shard(struct opener *o, const char *file,
     return TD_E_NOT_FOUND;
 }
 
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const struct td_shard *)a)->name,
+                  ((const struct td_shard *)b)->name);
+}
+
 /* ---- shards from the index --------------------------------------------------------- */
 
 /* An index may name files of its own folder only. */
@@ -135,6 +141,8 @@ static enum td_status shards_from_index(struct opener *o)
         file = f;
     }
     td_map_release(&seen);
+    if (o->dir.n_shards)
+        qsort(o->dir.shards, (size_t)o->dir.n_shards, sizeof(*o->dir.shards), by_name);
     return s;
 }
 
@@ -158,12 +166,6 @@ static enum td_status no_weights(struct opener *o, const char *other)
                          "directory");
     td_error_fix(o->err, "fetch the model's *%s files into it", ending);
     return TD_E_NOT_FOUND;
-}
-
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(((const struct td_shard *)a)->name,
-                  ((const struct td_shard *)b)->name);
 }
 
 /* Files named NAME-00002-of-00005.safetensors tell how many belong together. */

@@ -11,9 +11,12 @@ check layers says "$stdout" '^layers +8 of width 256: 6 Gated DeltaNet, 2 full a
 check parameters says "$stdout" '^parameters +35\.217 million, draft head 4\.004 million'
 check weights says "$stdout" '43645880 bytes\), 1063 tensors in 3 files$'
 check ranks says "$stdout" '^ranks +2 20\.98 MiB each$'
+check formats says "$stdout" '^formats +F32 1\.69 KiB, BF16 '
 check no_ranks says "$stdout" '^ranks +3 not possible: 4 query heads'
 
 tandem inspect models/lexicon --tensors
+check first_tensor says "$(grep -m1 ' model-' <<<"$stdout")" ' model-00001-of-'
+check tensor_columns test "$(grep ' model-' <<<"$stdout" | awk '{print index($0, " model-")}' | sort -u | wc -l)" -eq 1
 check tensor_line says "$stdout" '^mtp\.fc\.weight +BF16 +\[256, 512\] +262144 '
 
 tandem inspect models/lexicon --tensors --json
