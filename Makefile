@@ -59,6 +59,20 @@ FUZZ     := $(patsubst tests/fuzz/%.c,$(B)/%,$(sort $(wildcard tests/fuzz/fuzz_*
 TIDY     ?= clang-tidy
 TSAN     := $(filter $(foreach r,base load comm sched text,$(B)/tests/$(r)_%),$(UNIT))
 
+# The CUDA shelf: a shared object of its own, with a copy of what it needs of base.
+# 90a is Hopper (H100, H200), 121a is GB10 (DGX Spark).
+CUDA_ARCHS ?= 90a 121a
+NVCC       ?= $(shell command -v nvcc || echo /usr/local/cuda/bin/nvcc)
+CUDA_HOME  ?= $(patsubst %/bin/,%,$(dir $(realpath $(NVCC))))
+CUDA_GEN    = $(foreach a,$(CUDA_ARCHS),-gencode=arch=compute_$(a),code=sm_$(a))
+NVFLAGS     = -std=c++17 -O3 $(CUDA_GEN) -Isrc $(if $(WERROR),-Werror all-warnings) \
+              -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra \
+              -Xcompiler -fno-threadsafe-statics,-fno-exceptions
+CUDA_LIB   := $(B)/libtandem-cuda.so
+CUDA_SRC   := $(wildcard src/ops/cuda/*.cu)
+CUDA_OBJ   := $(CUDA_SRC:src/%.cu=$(B)/%.cu.o) $(B)/ops/cuda/shelf.o
+CUDA_BASE  := $(patsubst src/base/%.c,$(B)/cuda/%.o,$(wildcard src/base/*.c))
+
 all: $(B)/tandem $(TOOLS)  ## build the program and the tools
 
 $(B)/tandem: $(B)/cmd/main.o $(LIB)
@@ -127,11 +141,36 @@ $(B)/fuzz_%: tests/fuzz/fuzz_%.c $(LIB) $(B)/flags
 	$(Q)$(CC) $(ALLFLAGS) -Wno-missing-prototypes -fsanitize=fuzzer -Itests -MMD -MP \
 		-o $@ $< $(LIB) $(LDFLAGS) $(LDLIBS)
 
+cuda: $(CUDA_LIB)  ## the shelf for NVIDIA GPUs (CUDA_ARCHS="90a 121a"), needs nvcc
+
+$(CUDA_LIB): $(CUDA_OBJ) $(B)/cuda/base.a
+	@$(say) LINK $@
+	$(Q)$(CC) $(OPT) -shared -Wl,--no-undefined,--exclude-libs,ALL -o $@ $^ \
+		$(firstword $(wildcard $(CUDA_HOME)/lib64/libcudart_static.a \
+		$(CUDA_HOME)/lib/libcudart_static.a) -lcudart_static) -lm -ldl -lrt -pthread
+
+$(B)/%.cu.o: src/%.cu $(B)/cuda_flags Makefile
+	@mkdir -p $(@D)
+	@$(say) NVCC $<
+	$(Q)$(NVCC) $(NVFLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
+
+$(B)/ops/cuda/shelf.o: ISA := -fPIC -fvisibility=hidden -isystem $(CUDA_HOME)/include
+
+$(B)/cuda/base.a: $(CUDA_BASE)
+	@rm -f $@
+	$(Q)$(AR) rcs $@ $^
+
+$(B)/cuda/%.o: src/base/%.c $(B)/flags Makefile
+	@mkdir -p $(@D)
+	@$(say) CC $<
+	$(Q)$(CC) $(ALLFLAGS) -fPIC -fvisibility=hidden -MMD -MP -c -o $@ $<
+
 # Texts that a build depends on besides files; rewritten only when they change.
 $(B)/flags: TEXT = $(CC) $(ALLFLAGS) $(KOPT) $(LDLIBS)
 $(B)/objects: TEXT = $(LIBOBJ)
 $(B)/build_id: TEXT = $(BUILD_ID)
-$(B)/flags $(B)/objects $(B)/build_id: FORCE
+$(B)/cuda_flags: TEXT = $(NVCC) $(NVFLAGS)
+$(B)/flags $(B)/objects $(B)/build_id $(B)/cuda_flags: FORCE
 	@mkdir -p $(@D)
 	@echo '$(TEXT)' | cmp -s - $@ || echo '$(TEXT)' >$@
 
@@ -189,11 +228,14 @@ size:  ## lines by file, room and function
 install: $(B)/tandem  ## into PREFIX (/usr/local), below DESTDIR
 	install -d $(DOC) $(SHARE)/models/lexicon $(DESTDIR)$(PREFIX)/bin
 	install -m 755 $(B)/tandem $(DESTDIR)$(PREFIX)/bin/tandem
+	if [ -f $(CUDA_LIB) ]; then install -d $(DESTDIR)$(PREFIX)/lib/tandem; \
+		install -m 755 $(CUDA_LIB) $(DESTDIR)$(PREFIX)/lib/tandem; fi
 	install -m 644 models/lexicon/* $(SHARE)/models/lexicon
 	install -m 644 README.md LICENSE NOTICE docs/*.md $(DOC)
 
 uninstall:  ## undo install
 	rm -f $(DESTDIR)$(PREFIX)/bin/tandem
+	rm -rf $(DESTDIR)$(PREFIX)/lib/tandem
 	rm -rf $(SHARE) $(DOC)
 
 bundle: all  ## a relocatable folder dist/tandem-VERSION-ARCH with all that it needs
@@ -217,9 +259,10 @@ $(shell $(PKG) --print-errors --exists $(PKGS) 2>&1 | grep '^No package'))
 endif
 endif
 
+-include $(CUDA_OBJ:.o=.d) $(CUDA_BASE:.o=.d)
 -include $(OBJ:.o=.d) $(MAKER:.o=.d) $(UNIT:=.d) $(TOOLS:=.d) $(FUZZ:=.d)
 
 FORCE:
-.PHONY: all unit test asan tsan tsan-run fuzz fuzz-run lint format compile tidy docs \
+.PHONY: all cuda unit test asan tsan tsan-run fuzz fuzz-run lint format compile tidy docs \
 	size install uninstall bundle cross clean help FORCE
 .DELETE_ON_ERROR:

@@ -40,6 +40,17 @@ static inline void util_fail(const struct td_error *err)
     fail_msg("%s: %s (%s)", td_status_info(err->code)->slug, err->what, err->why);
 }
 
+/* The processor, or with TANDEM_DEVICE=cuda a GPU. The tests read its memory, so that
+ * takes TANDEM_CUDA_MEMORY=host and CUDA_LAUNCH_BLOCKING=1 as well; bench/gpu.sh sets
+ * them. */
+static inline enum td_status util_device(const struct td_dev_params *p,
+                                         struct td_dev **out, struct td_error *err)
+{
+    const char *device = getenv("TANDEM_DEVICE");
+    return device && strcmp(device, "cuda") == 0 ? td_cuda_open(p, out, err)
+                                                 : td_cpu_open(p, out, err);
+}
+
 static inline void util_open(struct util_model *u, const struct util_params *p)
 {
     struct td_error err;
@@ -54,7 +65,7 @@ static inline void util_open(struct util_model *u, const struct util_params *p)
     struct td_load_opts load = {.threads = 1};
     memset(u, 0, sizeof(*u));
     td_error_init(&err);
-    if (td_cpu_open(&dev, &u->dev, &err) != TD_OK ||
+    if (util_device(&dev, &u->dev, &err) != TD_OK ||
         td_model_open(p->path, u->dev, p->comm ? p->comm : td_comm_self(), &limits,
                       &u->model, &err) != TD_OK ||
         td_model_load(u->model, &load, NULL, &err) != TD_OK ||

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Checks every level of the processor's shelf against the reference.
+ * Checks every level of the processor's shelf, or the CUDA shelf, against the reference.
  *
- *     checkops [--level NAME] [--op NAME] [--short]
+ *     checkops [--level NAME] [--op NAME] [--short] [--target cuda]
  *
  * Each case makes random data from a fixed seed, runs one operation on the reference
  * device and on the level's, and compares every output within the bound of `bounds`,
@@ -13,6 +13,7 @@
  * One line for each operation, level and numerics: `ok NAME` or `not ok NAME: ...`. The
  * exit status is 1 if any is not ok.
  */
+#define _POSIX_C_SOURCE 200809L
 #include "base/float.h"
 #include "base/mem.h"
 #include "base/status.h"
@@ -59,6 +60,16 @@ struct run {
     uint64_t seed;
 };
 
+/* Memory of GPUs that the processor can use as well: buffers are taken from it one after
+ * another, and all are given back at the end of a run. */
+enum { MAX_ARENAS = 8 };
+static const size_t arena_bytes = (size_t)384 << 20;
+static struct arena {
+    const struct td_dev *dev;
+    unsigned char *base;
+    size_t used;
+} arenas[MAX_ARENAS];
+
 static int failures;
 static const char *bad_alloc = "checkops: out of memory\n";
 
@@ -75,11 +86,29 @@ static float uniform(uint64_t *state)
     return (float)(int64_t)(next(state) >> 40) * 0x1p-23f - 1.0f;
 }
 
+static struct arena *arena_of(const struct td_dev *dev)
+{
+    for (int i = 0; i < MAX_ARENAS; i++)
+        if (dev && arenas[i].dev == dev)
+            return &arenas[i];
+    return NULL;
+}
+
+static unsigned char *take(struct arena *a, size_t bytes)
+{
+    unsigned char *p = a->base + a->used;
+    if (bytes > arena_bytes - a->used)
+        return NULL;
+    a->used += bytes;
+    return p;
+}
+
 static void *new_buf(struct run *r, size_t bytes)
 {
     struct buf *b = &r->buf[r->n_bufs++];
+    struct arena *arena = arena_of(r->dev);
     size_t padded = (bytes + 63) / 64 * 64 + 2 * GUARD;
-    b->base = td_alloc_aligned(padded);
+    b->base = arena ? take(arena, padded) : td_alloc_aligned(padded);
     b->bytes = bytes;
     b->guarded = true;
     if (!b->base || r->n_bufs == MAX_BUFS) {
@@ -111,20 +140,32 @@ static float *output(struct run *r, size_t n, bool state)
 static struct td_matrix matrix(struct run *r, enum td_mat_type type, int64_t n,
                                int64_t k)
 {
+    static const enum td_dtype dtypes[] = {TD_DTYPE_F8_E4M3, TD_DTYPE_BF16,
+                                           TD_DTYPE_F32};
     struct td_matrix m = {.type = type, .n = n, .k = k};
     size_t count = (size_t)(n * k), blocks = 0;
-    m.data = new_buf(r, r->dev->ops.matrix_bytes(r->dev, type, n, k));
+    size_t bytes = r->dev->ops.matrix_bytes(r->dev, type, n, k);
+    void *rows = td_calloc(count, sizeof(float));
+    if (!rows) {
+        (void)fputs(bad_alloc, stderr);
+        exit(2);
+    }
+    m.data = new_buf(r, bytes);
     for (size_t i = 0; i < count; i++) {
         float w = uniform(&r->seed);
         if (type == TD_MAT_F8) {
             uint8_t code = (uint8_t)next(&r->seed);
-            ((uint8_t *)m.data)[i] = (code & 0x7f) == 0x7f ? 0 : code & 0xbf;
+            ((uint8_t *)rows)[i] = (code & 0x7f) == 0x7f ? 0 : code & 0xbf;
         } else if (type == TD_MAT_BF16) {
-            ((uint16_t *)m.data)[i] = td_bf16_from_f32(w);
+            ((uint16_t *)rows)[i] = td_bf16_from_f32(w);
         } else {
-            ((float *)m.data)[i] = w;
+            ((float *)rows)[i] = w;
         }
     }
+    memset(m.data, 0, bytes); /* as alloc() gives it */
+    r->dev->ops.pack(r->dev, &m, 0, n, rows, dtypes[type]);
+    (void)r->dev->ops.sync(r->dev, NULL);
+    td_free(rows);
     if (type == TD_MAT_F8) {
         blocks = (size_t)(td_scale_blocks(n) * td_scale_blocks(k));
         m.scale = input(r, blocks, 0.5f);
@@ -134,7 +175,10 @@ static struct td_matrix matrix(struct run *r, enum td_mat_type type, int64_t n,
 
 static void end_run(struct run *r)
 {
-    for (int i = 0; i < r->n_bufs; i++)
+    struct arena *arena = arena_of(r->dev);
+    if (arena)
+        arena->used = 0;
+    for (int i = 0; i < r->n_bufs && !arena; i++)
         td_free_aligned(r->buf[i].base, (r->buf[i].bytes + 63) / 64 * 64 + 2 * GUARD);
     r->n_bufs = r->n_outs = 0;
 }
@@ -246,9 +290,47 @@ static const struct td_reserve limits = {.max_rows = 192,
                                          .expert_size = 512,
                                          .shared_size = 512};
 
+/* Whether the CUDA shelf is checked in place of the processor's levels. */
+static bool is_cuda;
+
+static void take_arena(struct td_dev *dev)
+{
+    struct arena *a = arenas;
+    void *base = NULL;
+    while (a->dev)
+        a++;
+    if (dev->ops.alloc(dev, arena_bytes, "checks", &base, NULL) != TD_OK) {
+        (void)fputs(bad_alloc, stderr);
+        exit(2);
+    }
+    *a = (struct arena){.dev = dev, .base = base};
+}
+
+static void close_dev(struct td_dev *dev)
+{
+    struct arena *a = arena_of(dev);
+    if (a)
+        *a = (struct arena){0};
+    if (dev)
+        dev->ops.close(dev);
+}
+
+/* Operations report nothing themselves. */
+static void check_sync(struct td_dev *dev, const char *what)
+{
+    struct td_error err;
+    td_error_init(&err);
+    if (dev->ops.sync(dev, &err) != TD_OK) {
+        fail(what, err.what);
+        (void)fprintf(stderr, "checkops: %s: %s\n", err.what, err.why);
+        exit(1);
+    }
+}
+
 static struct td_dev *open_dev(const char *level, enum td_numerics numerics,
                                int threads)
 {
+    bool gpu = strcmp(level, "cuda") == 0;
     struct td_error err;
     struct td_dev *dev = NULL;
     struct td_dev_params p = {.numerics = numerics,
@@ -258,12 +340,17 @@ static struct td_dev *open_dev(const char *level, enum td_numerics numerics,
     struct td_reserve r = limits;
     r.hidden = 1025;
     td_error_init(&err);
-    if (td_cpu_open(&p, &dev, &err) != TD_OK)
+    if ((gpu ? td_cuda_open(&p, &dev, &err) : td_cpu_open(&p, &dev, &err)) != TD_OK) {
+        if (gpu)
+            printf("%s: %s\n", err.what, err.why);
         return NULL;
+    }
     if (dev->ops.reserve(dev, &r, &err) != TD_OK) {
         (void)fputs(bad_alloc, stderr);
         exit(2);
     }
+    if (gpu)
+        take_arena(dev);
     return dev;
 }
 
@@ -286,12 +373,14 @@ static void run_case(const struct devices *d, case_fn f, const void *shape,
     ref.seed = one.seed = seed;
     f(&ref, shape);
     f(&one, shape);
+    check_sync(d->one, what);
     check_guards(&one, what);
     check_close(&one, &ref, what);
     for (int i = 0; i < 2 && more[i]; i++) {
         other.dev = more[i];
         other.seed = seed;
         f(&other, shape);
+        check_sync(more[i], what);
         check_same(&one, &other, what);
         end_run(&other);
     }
@@ -328,9 +417,11 @@ static void case_linear(struct run *r, const void *shape)
         a.term[i].y = output(r, (size_t)(s->rows * (n + 5)), true);
     }
     r->dev->ops.linear(r->dev, &a);
+    float *y[6];
+    for (int i = 0; i < 6; i++)
+        y[i] = new_buf(r, (size_t)w[i].n * sizeof(float));
     for (int32_t row = 0; row < s->rows && r->dev->threads == 2; row += step(s->rows)) {
         struct td_linear_args alone = a;
-        static float y[6][2048];
         alone.rows = 1;
         alone.x = x + row * stride;
         for (int i = 0; i < 6; i++)
@@ -384,9 +475,9 @@ static void case_experts(struct run *r, const void *shape)
                                 .k = s->k};
     a.y = output(r, (size_t)(s->rows * s->hidden), false);
     r->dev->ops.experts(r->dev, &a);
+    float *y = new_buf(r, (size_t)s->hidden * sizeof(*y));
     for (int32_t row = 0; row < s->rows && r->dev->threads == 2; row += step(s->rows)) {
         struct td_experts_args alone = a;
-        static float y[2048];
         alone.rows = 1;
         alone.x += row * s->hidden;
         alone.id += row * s->k;
@@ -398,7 +489,7 @@ static void case_experts(struct run *r, const void *shape)
     }
 }
 
-static void check_linear(const struct devices *d, bool is_short)
+static void check_linear(const struct devices *d, bool is_short, case_fn f)
 {
     static const int32_t rows[] = {1, 2, 3, 5, 7, 17, 33, 64, 130};
     static const int64_t ns[] = {1, 4, 31, 130, 257};
@@ -412,11 +503,11 @@ static void check_linear(const struct devices *d, bool is_short)
                     continue;
                 (void)snprintf(what, sizeof(what), "%d rows, n %d, k %d", (int)rows[i],
                                (int)ns[j], (int)ks[k]);
-                run_case(d, case_linear, &s, what);
+                run_case(d, f, &s, what);
             }
 }
 
-static void check_experts(const struct devices *d, bool is_short)
+static void check_experts(const struct devices *d, bool is_short, case_fn f)
 {
     static const int32_t rows[] = {1, 2, 5, 8, 33, 100};
     static const struct experts_shape shapes[] = {
@@ -434,7 +525,7 @@ static void check_experts(const struct devices *d, bool is_short)
             if (is_short && (i + j) % 2)
                 continue;
             (void)snprintf(what, sizeof(what), "%d rows, shape %zu", (int)s.rows, j);
-            run_case(d, case_experts, &s, what);
+            run_case(d, f, &s, what);
         }
 }
 
@@ -477,9 +568,10 @@ static void case_norm(struct run *r, const void *shape)
     a.sum = output(r, n, false);
     a.y = output(r, (size_t)(s->rows * a.y_stride), true);
     r->dev->ops.norm(r->dev, &a);
+    float *y = new_buf(r, (size_t)s->n * sizeof(*y));
+    float *sum = new_buf(r, (size_t)s->n * sizeof(*sum));
     for (int32_t row = 0; row < s->rows && r->dev->threads == 2; row += step(s->rows)) {
         struct td_norm_args alone = a;
-        static float y[2048], sum[2048];
         alone.rows = 1;
         alone.x += row * s->n;
         alone.add += row * s->n;
@@ -557,31 +649,6 @@ static void check_rows(const struct devices *d, bool is_short, case_fn f)
                            (int)ns[j]);
             run_case(d, f, &s, what);
         }
-}
-
-static void check_embed(const struct devices *d, bool is_short)
-{
-    check_rows(d, is_short, case_embed);
-}
-
-static void check_norm(const struct devices *d, bool is_short)
-{
-    check_rows(d, is_short, case_norm);
-}
-
-static void check_gated_norm(const struct devices *d, bool is_short)
-{
-    check_rows(d, is_short, case_gated_norm);
-}
-
-static void check_swiglu(const struct devices *d, bool is_short)
-{
-    check_rows(d, is_short, case_swiglu);
-}
-
-static void check_route(const struct devices *d, bool is_short)
-{
-    check_rows(d, is_short, case_route);
 }
 
 /* ---- sequences ---- */
@@ -833,36 +900,22 @@ static void check_seqs(const struct devices *d, bool is_short, case_fn f)
     }
 }
 
-static void check_qkv(const struct devices *d, bool is_short)
-{
-    check_seqs(d, is_short, case_qkv);
-}
-
-static void check_attention(const struct devices *d, bool is_short)
-{
-    check_seqs(d, is_short, case_attention);
-}
-
-static void check_conv(const struct devices *d, bool is_short)
-{
-    check_seqs(d, is_short, case_conv);
-}
-
-static void check_delta(const struct devices *d, bool is_short)
-{
-    check_seqs(d, is_short, case_delta);
-}
-
 static const struct {
     const char *op;
-    void (*check)(const struct devices *d, bool is_short);
+    void (*check)(const struct devices *d, bool is_short, case_fn f);
+    case_fn f;
 } checks[] = {
-    {"linear", check_linear},         {"experts", check_experts},
-    {"embed", check_embed},           {"norm", check_norm},
-    {"gated_norm", check_gated_norm}, {"swiglu", check_swiglu},
-    {"route", check_route},           {"qkv", check_qkv},
-    {"attention", check_attention},   {"conv", check_conv},
-    {"delta", check_delta},
+    {"linear", check_linear, case_linear},
+    {"experts", check_experts, case_experts},
+    {"embed", check_rows, case_embed},
+    {"norm", check_rows, case_norm},
+    {"gated_norm", check_rows, case_gated_norm},
+    {"swiglu", check_rows, case_swiglu},
+    {"route", check_rows, case_route},
+    {"qkv", check_seqs, case_qkv},
+    {"attention", check_seqs, case_attention},
+    {"conv", check_seqs, case_conv},
+    {"delta", check_seqs, case_delta},
 };
 
 static void check_level(const char *level, enum td_numerics numerics, const char *op,
@@ -879,20 +932,18 @@ static void check_level(const char *level, enum td_numerics numerics, const char
         now.numerics = numerics;
         now.failed = false;
         now.worst = 0;
-        checks[i].check(&d, is_short);
+        checks[i].check(&d, is_short, checks[i].f);
         if (!now.failed)
             printf("ok %s/%s/%s (worst error %.2f of the bound)\n", level, now.op,
                    numerics_name(), now.worst);
     }
     if (!d.one)
-        printf("skip %s: this processor cannot run it\n", level);
-    d.ref->ops.close(d.ref);
-    if (!d.one)
-        return;
-    d.one->ops.close(d.one);
-    d.two->ops.close(d.two);
-    if (d.three)
-        d.three->ops.close(d.three);
+        printf("skip %s: this machine cannot run it\n", level);
+    failures += is_cuda && !d.one; /* it was asked for */
+    close_dev(d.ref);
+    close_dev(d.one);
+    close_dev(d.two);
+    close_dev(d.three);
 }
 
 int main(int argc, char **argv)
@@ -905,15 +956,28 @@ int main(int argc, char **argv)
             is_short = true;
         } else if (strcmp(argv[i], "--level") == 0 && i + 1 < argc) {
             level = argv[++i];
+        } else if (strcmp(argv[i], "--target") == 0 && i + 1 < argc &&
+                   strcmp(argv[i + 1], "cuda") == 0) {
+            is_cuda = true;
+            i++;
         } else if (strcmp(argv[i], "--op") == 0 && i + 1 < argc) {
             op = argv[++i];
         } else {
-            (void)fputs("usage: checkops [--level NAME] [--op NAME] [--short]\n",
+            (void)fputs("usage: checkops [--level NAME] [--op NAME] [--short] "
+                        "[--target cuda]\n",
                         stderr);
             return 2;
         }
     }
-    for (size_t i = 0; i < TD_COUNT(levels); i++) {
+    if (is_cuda) {
+        /* results are read right behind every operation */
+        if (setenv("TANDEM_CUDA_MEMORY", "host", 1) != 0 ||
+            setenv("CUDA_LAUNCH_BLOCKING", "1", 1) != 0)
+            return 2;
+        check_level("cuda", TD_NUM_F32, op, is_short);
+        check_level("cuda", TD_NUM_BF16, op, is_short);
+    }
+    for (size_t i = 0; i < TD_COUNT(levels) && !is_cuda; i++) {
         if (level && strcmp(level, levels[i]) != 0)
             continue;
         check_level(levels[i], TD_NUM_F32, op, is_short);

@@ -9,6 +9,7 @@
 #define TD_PRINTF(f, a) __attribute__((format(printf, f, a)))
 #define TD_UNUSED       __attribute__((unused))
 #define TD_MUST_USE     __attribute__((warn_unused_result))
+#define TD_EXPORT       __attribute__((visibility("default")))
 #define TD_ALIGNED(n)   __attribute__((aligned(n)))
 
 /* Kernels with constant arguments: always part of their caller, loops unrolled. */

@@ -77,6 +77,12 @@
       "look at its log; `tandem explain` names the cause")                             \
     X(TD_E_CANCELLED, "cancelled", "stopped on request", "somebody asked to stop",     \
       "nothing to repair; start it again when it is wanted")                           \
+    X(TD_E_NO_DEVICE, "no-device", "there is no GPU",                                  \
+      "no driver, no GPU, or none that this process may see",                          \
+      "look at nvidia-smi; --device cpu does without")                                 \
+    X(TD_E_DEVICE, "device", "a GPU cannot be used",                                   \
+      "the driver or the program does not fit it, or it stopped working",              \
+      "look at nvidia-smi and dmesg; --device cpu does without")                       \
     X(TD_E_INTERNAL, "internal", "a fault inside tandem",                              \
       "an invariant of the program does not hold",                                     \
       "report it with the command line and the event log")

@@ -37,6 +37,7 @@ struct td_engine_params td_options_engine(const struct td_conf *conf, const char
     const char *numerics = td_conf_str(conf, TD_O_NUMERICS);
     struct td_engine_params p = {
         .model = model,
+        .device = td_conf_str(conf, TD_O_DEVICE),
         .numerics = strcmp(numerics, "f32") == 0 ? TD_NUM_F32 : TD_NUM_BF16};
     if (td_conf_is_set(conf, TD_O_THREADS))
         p.threads = (int)td_conf_int(conf, TD_O_THREADS);

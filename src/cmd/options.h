@@ -59,8 +59,10 @@
       "KV cache rounded to 16 bits")                                                   \
     X(THREADS, "threads", 0, TD_OPT_INT, TD_VERBS_ENGINE, "N", NULL, 1, 1024,          \
       "processor threads (default: all cores this process may use)")                   \
+    X(DEVICE, "device", 0, TD_OPT_STR, TD_VERBS_ENGINE, "auto|cpu|cuda[:N]", "auto",   \
+      0, 0, "what computes: auto is an NVIDIA GPU if there is one, cuda:1 the second") \
     X(MEMORY, "memory", 0, TD_OPT_BYTES, TD_VERBS_ENGINE, "BYTES", NULL, 1, 0,         \
-      "use at most this much, such as 84G (default: what the host can give)")          \
+      "use at most this much, such as 84G (default: what host or GPU can give)")       \
     X(MAX_MODEL_LEN, "max-model-len", 0, TD_OPT_INT, TD_VERBS_ENGINE, "N", NULL, 1,    \
       1 << 24,                                                                         \
       "tokens of the context, prompt and answer (default: the model's, or "            \

@@ -14,6 +14,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 enum {
     DEFAULT_ROWS = 512,
@@ -37,21 +38,94 @@ static int32_t blocks_for(int32_t tokens)
     return (tokens + TD_KV_BLOCK - 1) / TD_KV_BLOCK;
 }
 
-/* Bytes that may be used, and in `bound` what sets that limit. */
-static enum td_status find_budget(const struct td_engine_params *p, int64_t *budget,
-                                  char *bound, size_t size, struct td_error *err)
+/* Opens the processor. *budget: bytes that may be used; `bound`: what sets that limit. */
+static enum td_status open_cpu(struct td_engine *e, struct td_dev_params *dev,
+                               int64_t *budget, char *bound, size_t size,
+                               struct td_error *err)
 {
     struct td_sysmem mem;
+    int64_t asked = e->params.memory;
     enum td_status s = td_sysmem_read("", &mem, err);
     if (s != TD_OK)
         return s;
     *budget = td_sysmem_available(&mem, bound, size);
-    if (p->memory && p->memory < *budget) {
-        *budget = p->memory;
+    if (asked && asked < *budget) {
+        *budget = asked;
         (void)snprintf(bound, size, "--memory allows %s",
                        td_size_text(*budget, 1).text);
     }
+    dev->budget = (size_t)*budget;
+    return td_cpu_open(dev, &e->dev, err);
+}
+
+static enum td_status open_gpu(struct td_engine *e, struct td_dev_params *dev,
+                               int64_t *budget, char *bound, size_t size,
+                               struct td_error *err)
+{
+    int64_t asked = e->params.memory;
+    if (e->params.comm && e->params.comm->ranks > 1) {
+        td_error_set(err, TD_E_UNSUPPORTED, "several ranks cannot use GPUs yet");
+        td_error_fix(err, "use --device cpu, or one rank");
+        return TD_E_UNSUPPORTED;
+    }
+    dev->budget = (size_t)asked;
+    enum td_status s = td_cuda_open(dev, &e->dev, err);
+    if (s != TD_OK)
+        return s;
+    *budget = (int64_t)e->dev->budget;
+    (void)snprintf(bound, size,
+                   asked == *budget ? "--memory allows %s"
+                                    : "%s of the GPU's memory can be used",
+                   td_size_text(*budget, 1).text);
     return TD_OK;
+}
+
+/* The number of "cuda" or "cuda:N"; -1 for something else. */
+static int gpu_of(const char *device)
+{
+    int n = 0;
+    if (strncmp(device, "cuda", 4) != 0)
+        return -1;
+    if (device[4] == '\0')
+        return 0;
+    if (device[4] != ':' || device[5] == '\0' || strlen(device) > 8)
+        return -1;
+    for (const char *c = device + 5; *c; c++) {
+        if (*c < '0' || *c > '9')
+            return -1;
+        n = n * 10 + (*c - '0');
+    }
+    return n;
+}
+
+/* Opens the device that the parameters ask for. */
+static enum td_status open_device(struct td_engine *e, int64_t *budget, char *bound,
+                                  size_t size, struct td_error *err)
+{
+    const struct td_engine_params *p = &e->params;
+    const char *name = p->device ? p->device : "auto";
+    struct td_dev_params dev = {
+        .numerics = p->numerics, .threads = p->threads, .level = p->level};
+    if (strcmp(name, "auto") == 0) {
+        struct td_error none;
+        bool cpu_only = p->level || (p->comm && p->comm->ranks > 1);
+        td_error_init(&none);
+        enum td_status s =
+            cpu_only ? TD_E_NO_DEVICE : open_gpu(e, &dev, budget, bound, size, &none);
+        if (s != TD_E_NO_DEVICE && s != TD_OK && err)
+            *err = none;
+        if (s != TD_E_NO_DEVICE)
+            return s;
+        name = "cpu";
+    }
+    if (strcmp(name, "cpu") == 0)
+        return open_cpu(e, &dev, budget, bound, size, err);
+    dev.device = gpu_of(name);
+    if (dev.device >= 0)
+        return open_gpu(e, &dev, budget, bound, size, err);
+    td_error_set(err, TD_E_USAGE, "there is no device \"%.32s\"", name);
+    td_error_why(err, "devices are auto, cpu, cuda and cuda:N");
+    return TD_E_USAGE;
 }
 
 /* Bytes of everything but the shelf's own work memory, with n_blocks of KV cache. */
@@ -120,13 +194,7 @@ static enum td_status plan(struct td_engine *e, struct td_error *err)
     char bound[TD_ERROR_WHY_MAX];
     int64_t budget;
     const struct td_engine_params *p = &e->params;
-    struct td_dev_params dev = {
-        .numerics = p->numerics, .threads = p->threads, .level = p->level};
-    enum td_status s = find_budget(p, &budget, bound, sizeof(bound), err);
-    if (s != TD_OK)
-        return s;
-    dev.budget = (size_t)budget;
-    s = td_cpu_open(&dev, &e->dev, err);
+    enum td_status s = open_device(e, &budget, bound, sizeof(bound), err);
     if (s == TD_OK)
         s = td_model_open(p->model, e->dev, p->comm ? p->comm : td_comm_self(),
                           &e->limits, &e->model, err);

@@ -19,7 +19,9 @@ struct td_engine_params {
     enum td_numerics numerics;
     int threads;          /* 0: all cores of this process */
     const char *level;    /* highest processor level, NULL: the best */
-    int64_t memory;       /* bytes it may use, 0: what the host can give */
+    const char *device;   /* "cpu", "cuda", "cuda:N"; "auto" or NULL: a GPU if there is
+                             one and nothing asks for the processor or several ranks */
+    int64_t memory;       /* bytes it may use, 0: what host or GPU can give */
     int32_t max_len;      /* tokens of a sequence, 0: the model's, or what fits */
     int32_t max_seqs;     /* sequences at a time; 0 means 1 */
     int32_t max_rows;     /* rows of a step, a multiple of TD_CHUNK; 0: chosen */

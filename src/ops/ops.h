@@ -45,7 +45,9 @@ enum {
     TD_CHUNK = 64,        /* prompt pieces begin at multiples of this position */
     TD_KV_BLOCK = 64,     /* tokens in a block of the KV cache */
     TD_SCALE_BLOCK = 128, /* rows and columns that share an FP8 scale */
-    TD_LINEAR_MAX = 6     /* products that one linear() call may share an input for */
+    TD_LINEAR_MAX = 6,    /* products that one linear() call may share an input for */
+    TD_OPS_VERSION = 1    /* rises with every change of this file that a library built
+                             before it would not understand */
 };
 
 enum td_numerics { TD_NUM_F32, TD_NUM_BF16 };
@@ -286,8 +288,10 @@ struct td_dev {
 struct td_dev_params {
     enum td_numerics numerics;
     int threads;       /* 0: one for each core this process may use */
-    size_t budget;     /* bytes that alloc() may give out in all */
+    size_t budget;     /* bytes that alloc() may give out in all; of a GPU, 0: what is
+                          free, and never more than that */
     const char *level; /* highest level allowed ("ref", "avx2", ...), NULL: the best */
+    int device;        /* which GPU, from 0 */
 };
 
 /* Opens this host's processor as a device: the reference table first, then what the
@@ -295,6 +299,15 @@ struct td_dev_params {
  * not one or cannot run here. Close with dev->ops.close(dev). */
 enum td_status td_cpu_open(const struct td_dev_params *params, struct td_dev **out,
                            struct td_error *err);
+
+/* Opens an NVIDIA GPU. Its code lies in libtandem-cuda.so, which is loaded when it is
+ * first asked for. TD_E_NO_DEVICE when there is no library, driver or GPU; TD_E_DEVICE
+ * when there is one that cannot be used, such as with too old a driver. Close with dev->ops.close(dev).
+ *
+ * Its alloc() reports TD_E_NOMEM with what is free; failures of operations come from the
+ * next sync() as TD_E_DEVICE. */
+enum td_status td_cuda_open(const struct td_dev_params *params, struct td_dev **out,
+                            struct td_error *err);
 
 /* Bytes of one KV element under these numerics. */
 static inline size_t td_kv_element(enum td_numerics numerics)

@@ -27,6 +27,7 @@ static struct td_engine_params lexicon(void)
                                      .numerics = TD_NUM_BF16,
                                      .threads = 1,
                                      .level = getenv("TANDEM_CPU"),
+                                     .device = "cpu",
                                      .max_len = 256};
 }
 
@@ -172,6 +173,8 @@ static void expect_refusal(struct td_engine_params p, enum td_status want,
 static void test_refused(void **state)
 {
     (void)state;
+    static const char *const devices[] = {"gpu", "cuda:", "cuda:x", "cuda:10000",
+                                          "cudaa"};
     struct td_engine_params p = lexicon();
     p.memory = 10 * TD_MIB;
     expect_refusal(p, TD_E_MEMORY_PLAN, "MiB for one sequence of 256 tokens: 4",
@@ -182,6 +185,11 @@ static void test_refused(void **state)
     p = lexicon();
     p.level = "quantum";
     expect_refusal(p, TD_E_USAGE, "quantum", "ref");
+    for (size_t i = 0; i < TD_COUNT(devices); i++) {
+        p = lexicon();
+        p.device = devices[i];
+        expect_refusal(p, TD_E_USAGE, devices[i], "cuda:N");
+    }
     p = lexicon();
     p.model = "org/name";
     expect_refusal(p, TD_E_HUB_ID, "org/name", "");

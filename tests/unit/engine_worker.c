@@ -65,6 +65,7 @@ static void open_session(struct session *s, int64_t prefix_cache, int32_t max_se
                                                      .numerics = TD_NUM_BF16,
                                                      .threads = 2,
                                                      .level = getenv("TANDEM_CPU"),
+                                                     .device = "cpu",
                                                      .max_len = 1024,
                                                      .max_seqs = max_seqs,
                                                      .max_rows = 128,

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Small pieces that kernels of this shelf share: number formats, activations, sums over a
+ * warp or block in one fixed order, and the tensor-core step.
+ */
+#ifndef TD_OPS_CUDA_DEVICE_CUH
+#define TD_OPS_CUDA_DEVICE_CUH
+
+#include "ops/cuda/launch.h"
+
+#include <stdint.h>
+
+enum { WARP = 32 };
+
+#define TD_DEVICE static __device__ __forceinline__
+
+TD_DEVICE float td_sigmoid(float x)
+{
+    return 1.0f / (1.0f + expf(-x));
+}
+
+TD_DEVICE float td_silu(float x)
+{
+    return x * td_sigmoid(x);
+}
+
+TD_DEVICE float td_from_bf16(uint16_t x)
+{
+    return __uint_as_float((uint32_t)x << 16);
+}
+
+/* Two numbers rounded to nearest even; lo is the lower half. */
+TD_DEVICE uint32_t td_to_bf16x2(float lo, float hi)
+{
+    uint32_t r;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
+    return r;
+}
+
+TD_DEVICE uint16_t td_to_bf16(float x)
+{
+    return (uint16_t)td_to_bf16x2(x, 0.0f);
+}
+
+TD_DEVICE float td_round_bf16(float x)
+{
+    return td_from_bf16(td_to_bf16(x));
+}
+
+/* Bytes 0 and 1 of w, two e4m3 numbers, as bf16, exactly: exponent and fraction move to
+ * their place, and a product with 2^120 mends the bias, subnormal numbers included. The
+ * two codes of NaN read as +-480. */
+TD_DEVICE uint32_t td_expand_e4m3x2(uint32_t w)
+{
+    const uint32_t bias = 0x7b807b80; /* 2^120, 2^120 */
+    const uint32_t zero = 0x80008000; /* -0, -0 */
+    uint32_t t = __byte_perm(w, 0, 0x1404), r;
+    t = ((t >> 4) & 0x07f007f0) | (t & 0x80008000);
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(t), "r"(bias), "r"(zero));
+    return r;
+}
+
+TD_DEVICE float td_from_e4m3(uint8_t x)
+{
+    return __uint_as_float(td_expand_e4m3x2(x) << 16);
+}
+
+/* Element k of a matrix row as f32 without its scale. */
+TD_DEVICE float td_weight(const void *data, int type, int64_t i)
+{
+    return type == TD_MAT_F8     ? td_from_e4m3(((const uint8_t *)data)[i])
+           : type == TD_MAT_BF16 ? td_from_bf16(((const uint16_t *)data)[i])
+                                 : ((const float *)data)[i];
+}
+
+/* The sum over a warp, in every lane. */
+TD_DEVICE float td_warp_sum(float x)
+{
+    for (int d = WARP / 2; d; d /= 2)
+        x += __shfl_xor_sync(0xffffffff, x, d);
+    return x;
+}
+
+TD_DEVICE float td_warp_max(float x)
+{
+    for (int d = WARP / 2; d; d /= 2)
+        x = fmaxf(x, __shfl_xor_sync(0xffffffff, x, d));
+    return x;
+}
+
+/* The sum over a block of at most 32 warps, in every thread. All threads must call it. */
+TD_DEVICE float td_block_sum(float x)
+{
+    __shared__ float part[WARP];
+    int warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP;
+    x = td_warp_sum(x);
+    __syncthreads();
+    if (lane == 0)
+        part[warp] = x;
+    __syncthreads();
+    x = lane < ((int)blockDim.x + WARP - 1) / WARP ? part[lane] : 0.0f;
+    return td_warp_sum(x);
+}
+
+/* d[16 x 8] += a[16 x 16] b[16 x 8], bf16 in, f32 sums. */
+TD_DEVICE void td_mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
+{
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, "
+        "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+/* 16 bytes from global to shared memory behind the thread's back; zeros if !valid. */
+TD_DEVICE void td_copy16(void *shared, const void *global, bool valid)
+{
+    uint32_t to = (uint32_t)__cvta_generic_to_shared(shared);
+    int bytes = valid ? 16 : 0;
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(global),
+                 "r"(bytes)
+                 : "memory");
+}
+
+TD_DEVICE void td_copy_commit(void)
+{
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+/* All groups but the last n have arrived. */
+template <int n> TD_DEVICE void td_copy_wait(void)
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(n) : "memory");
+}
+
+#endif

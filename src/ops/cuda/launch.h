@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the host side of the CUDA shelf (C) and its kernels (CUDA) share: the context that
+ * every launcher receives, and the launchers. Private to ops/cuda.
+ *
+ * A launcher enqueues kernels on the context's stream and returns; it reports nothing.
+ * The host side asks for the last launch error behind each.
+ *
+ * Layout of a matrix: rows one after another, each padded with zeros to a multiple of
+ * TD_SCALE_BLOCK elements, so that kernels read whole blocks without conditions.
+ */
+#ifndef TD_OPS_CUDA_LAUNCH_H
+#define TD_OPS_CUDA_LAUNCH_H
+
+#include "ops/ops.h"
+
+#include <cuda_runtime_api.h>
+
+enum {
+    TD_CUDA_SMALL_ROWS = 64, /* up to here products split k over the warps of a block */
+    TD_CUDA_SPLIT = 128,     /* tokens that a block of attention takes at a time */
+    TD_CUDA_MOST_SPLITS = 64,   /* parts of a decode row's context */
+    TD_CUDA_MAX_DIM = 256,      /* of an attention or delta-net head */
+    TD_CUDA_MAX_EXPERTS = 1024, /* that route() can choose from */
+    TD_CUDA_MAX_CHOICES = 32
+};
+
+/* Work memory and what a launch needs to know of the device. */
+struct td_cuda_ctx {
+    cudaStream_t stream;
+    enum td_numerics numerics;
+    int32_t shared_max; /* bytes of shared memory that a block may have */
+    int32_t split;      /* tokens of a part of a decode row's context */
+    struct td_reserve limits;
+    uint16_t *planes; /* inputs as sums of bf16 numbers: [planes][max_rows][pitch] */
+    uint16_t *mid;    /* experts' inner activations, [planes][choices][pitch] */
+    float *out;       /* [choices][hidden] results of experts */
+    float *shared;    /* [max_rows][hidden] results of the shared expert */
+    int32_t *groups;  /* rows by expert, see experts.cu */
+    float *parts;     /* partial attention, see attention.cu */
+    float *chunks;    /* of the delta rule, see delta.cu */
+};
+
+#ifdef __CUDACC__
+#define TD_CUDA_BOTH __host__ __device__ static inline
+#else
+#define TD_CUDA_BOTH static inline
+#endif
+
+/* Elements between rows of a matrix or of planes with k elements a row. */
+TD_CUDA_BOTH int64_t td_cuda_pitch(int64_t k)
+{
+    return (k + TD_SCALE_BLOCK - 1) / TD_SCALE_BLOCK * TD_SCALE_BLOCK;
+}
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+void td_cuda_embed(const struct td_cuda_ctx *c, const struct td_embed_args *a);
+void td_cuda_norm(const struct td_cuda_ctx *c, const struct td_norm_args *a);
+void td_cuda_gated_norm(const struct td_cuda_ctx *c,
+                        const struct td_gated_norm_args *a);
+void td_cuda_swiglu(const struct td_cuda_ctx *c, const struct td_swiglu_args *a);
+void td_cuda_route(const struct td_cuda_ctx *c, const struct td_route_args *a);
+void td_cuda_linear(const struct td_cuda_ctx *c, const struct td_linear_args *a);
+void td_cuda_experts(const struct td_cuda_ctx *c, const struct td_experts_args *a);
+void td_cuda_qkv(const struct td_cuda_ctx *c, const struct td_qkv_args *a);
+void td_cuda_attention(const struct td_cuda_ctx *c, const struct td_attention_args *a);
+void td_cuda_conv(const struct td_cuda_ctx *c, const struct td_conv_args *a);
+void td_cuda_delta(const struct td_cuda_ctx *c, const struct td_delta_args *a);
+
+/* Bytes of the work areas. */
+size_t td_cuda_groups_bytes(const struct td_reserve *r);
+size_t td_cuda_parts_bytes(const struct td_reserve *r);
+size_t td_cuda_chunks_bytes(const struct td_reserve *r);
+
+/* Shared memory that a block of delta() needs. */
+size_t td_cuda_delta_bytes(int32_t dk);
+
+/* Lets kernels use all shared memory that a block may have; a failure is the first
+ * launch's. */
+void td_cuda_prepare_linear(const struct td_cuda_ctx *c);
+void td_cuda_prepare_experts(const struct td_cuda_ctx *c);
+void td_cuda_prepare_delta(const struct td_cuda_ctx *c);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

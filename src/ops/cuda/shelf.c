@@ -1,0 +1,458 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The CUDA shelf's host side: one GPU as a device. Memory from one budget, one stream
+ * for everything, and errors that wait for the next sync().
+ *
+ * This file and the kernels become libtandem-cuda.so, which ops/cuda.c loads. Of the
+ * program it gets nothing but what td_cuda_shelf_open() is given; it has its own copy of
+ * what it needs of base.
+ *
+ * TANDEM_CUDA_MEMORY=host makes alloc() take pinned host memory, which the processor can
+ * read and write too. It is slow, and meant for checks.
+ */
+#include "ops/cuda/shelf.h"
+
+#include "base/float.h"
+#include "base/mem.h"
+#include "base/sysmem.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_ALLOCS = 256, NAME_MAX_BYTES = 96, MIB = 1 << 20 };
+
+struct td_cuda {
+    struct td_dev
+        dev; /* first: a struct td_dev * of this shelf is a struct td_cuda * */
+    struct td_cuda_ctx ctx;
+    int device;
+    bool host_memory;
+    char name[NAME_MAX_BYTES];
+    void *allocs[MAX_ALLOCS];
+    int n_allocs;
+    enum td_phase (*phase)(void);
+
+    /* The first failure of a call that reports none. */
+    atomic_int failure;
+    const char *failed_at;
+};
+
+static double gib(size_t bytes)
+{
+    return (double)bytes / 1073741824.0;
+}
+
+/* ---- errors ---- */
+
+static enum td_status no_driver(struct td_error *err)
+{
+    int driver = 0, runtime = 0;
+    (void)cudaDriverGetVersion(&driver);
+    (void)cudaRuntimeGetVersion(&runtime);
+    if (driver == 0) {
+        td_error_set(err, TD_E_NO_DEVICE, "there is no NVIDIA driver");
+        td_error_why(err, "libcuda.so.1 cannot be loaded");
+        td_error_fix(err, "install the driver, or give the container its GPUs "
+                          "(docker: --gpus all, Apptainer: --nv)");
+        return TD_E_NO_DEVICE;
+    }
+    td_error_set(err, TD_E_DEVICE, "the NVIDIA driver is too old");
+    td_error_why(err, "it supports CUDA %d.%d, this build needs %d.%d", driver / 1000,
+                 driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+    td_error_fix(err, "update the driver, or build with the CUDA toolkit of that "
+                      "version: make cuda");
+    return TD_E_DEVICE;
+}
+
+static enum td_status no_image(const struct td_cuda *cuda, struct td_error *err)
+{
+    int major = 0, minor = 0;
+    (void)cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor,
+                                 cuda->device);
+    (void)cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor,
+                                 cuda->device);
+    td_error_set(err, TD_E_DEVICE, "libtandem-cuda.so holds no code for %s",
+                 cuda->name);
+    td_error_why(err, "the GPU has compute capability %d.%d", major, minor);
+    td_error_fix(err, "build for it: make cuda CUDA_ARCHS=%d%d", major, minor);
+    return TD_E_DEVICE;
+}
+
+/* Fills err for a CUDA error that came while `doing`. */
+static enum td_status report(const struct td_cuda *cuda, cudaError_t e,
+                             const char *doing, struct td_error *err)
+{
+    td_phase_set(cuda->phase());
+    switch (e) {
+    case cudaErrorInsufficientDriver:
+        return no_driver(err);
+    case cudaErrorNoDevice:
+        td_error_set(err, TD_E_NO_DEVICE, "there is no NVIDIA GPU");
+        td_error_why(err, "the driver shows none to this process");
+        td_error_fix(err, "look at nvidia-smi and CUDA_VISIBLE_DEVICES, or give the "
+                          "container its GPUs");
+        return TD_E_NO_DEVICE;
+    case cudaErrorNoKernelImageForDevice:
+    case cudaErrorInvalidDeviceFunction:
+    case cudaErrorUnsupportedPtxVersion:
+        return no_image(cuda, err);
+    case cudaErrorMemoryAllocation:
+        return td_error_set(err, TD_E_NOMEM, "%s has no memory for %s", cuda->name,
+                            doing);
+    default:
+        td_error_set(err, TD_E_DEVICE, "%s failed in %s", cuda->name, doing);
+        td_error_why(err, "%s (%s)", cudaGetErrorString(e), cudaGetErrorName(e));
+        td_error_fix(err, "look for Xid lines of the driver in dmesg, then start "
+                          "tandem again");
+        return TD_E_DEVICE;
+    }
+}
+
+/* Remembers a failure for the next sync(). */
+static void check(struct td_cuda *cuda, cudaError_t e, const char *doing)
+{
+    int none = cudaSuccess;
+    if (e != cudaSuccess && atomic_compare_exchange_strong(&cuda->failure, &none, e))
+        cuda->failed_at = doing;
+}
+
+/* The shelf behind dev, its GPU being the calling thread's. */
+static struct td_cuda *enter(struct td_dev *dev)
+{
+    struct td_cuda *cuda = (struct td_cuda *)dev;
+    check(cuda, cudaSetDevice(cuda->device), "choosing the GPU");
+    return cuda;
+}
+
+/* ---- memory ---- */
+
+static enum td_status over_budget(const struct td_dev *dev, size_t bytes,
+                                  const char *label, struct td_error *err)
+{
+    td_error_set(err, TD_E_MEMORY_PLAN, "%s needs %.3f GiB", label, gib(bytes));
+    td_error_why(err, "%.3f of the %.3f GiB that tandem may use of %s are left",
+                 gib(dev->budget - dev->used), gib(dev->budget), dev->ops.name);
+    return TD_E_MEMORY_PLAN;
+}
+
+static enum td_status cuda_alloc(struct td_dev *dev, size_t bytes, const char *label,
+                                 void **out, struct td_error *err)
+{
+    struct td_cuda *cuda = enter(dev);
+    size_t rounded = (bytes + 255) / 256 * 256, left = 0, total = 0;
+    void *p = NULL;
+    td_phase_set(cuda->phase());
+    if (rounded < bytes || rounded > dev->budget - dev->used)
+        return over_budget(dev, bytes, label, err);
+    if (cuda->n_allocs == MAX_ALLOCS)
+        return td_error_set(err, TD_E_INTERNAL, "too many device allocations");
+    rounded = TD_MAX(rounded, 256);
+    cudaError_t e = cuda->host_memory
+                        ? cudaHostAlloc(&p, rounded, cudaHostAllocPortable)
+                        : cudaMalloc(&p, rounded);
+    if (e == cudaErrorMemoryAllocation) {
+        (void)cudaGetLastError();
+        (void)cudaMemGetInfo(&left, &total);
+        td_error_set(err, TD_E_NOMEM, "%s gave no %.3f GiB for %s", cuda->name,
+                     gib(bytes), label);
+        td_error_why(err, "%.3f of its %.3f GiB are free, %.3f GiB are tandem's",
+                     gib(left), gib(total), gib(dev->used));
+        td_error_fix(err, "nvidia-smi shows who holds the rest; end it, or give "
+                          "tandem less with --memory");
+        return TD_E_NOMEM;
+    }
+    if (e == cudaSuccess)
+        cuda->allocs[cuda->n_allocs++] = p;
+    if (e == cudaSuccess)
+        e = cudaMemset(p, 0, rounded);
+    if (e == cudaSuccess)
+        e = cudaDeviceSynchronize();
+    if (e != cudaSuccess)
+        return report(cuda, e, label, err);
+    dev->used += rounded;
+    *out = p;
+    return TD_OK;
+}
+
+static void cuda_close(struct td_dev *dev)
+{
+    struct td_cuda *cuda = enter(dev);
+    for (int i = 0; i < cuda->n_allocs; i++)
+        (void)(cuda->host_memory ? cudaFreeHost(cuda->allocs[i])
+                                 : cudaFree(cuda->allocs[i]));
+    if (cuda->ctx.stream)
+        (void)cudaStreamDestroy(cuda->ctx.stream);
+    td_free(cuda);
+}
+
+/* The work areas that this model needs. */
+static enum td_status cuda_reserve(struct td_dev *dev, const struct td_reserve *r,
+                                   struct td_error *err)
+{
+    struct td_cuda *cuda = enter(dev);
+    struct td_cuda_ctx *c = &cuda->ctx;
+    size_t rows = (size_t)r->max_rows, planes = dev->numerics == TD_NUM_BF16 ? 1 : 3;
+    size_t choices = rows * (size_t)r->experts_k;
+    size_t mid = TD_MAX(choices * (size_t)td_cuda_pitch(r->expert_size),
+                        rows * (size_t)td_cuda_pitch(r->shared_size));
+    size_t wide = (size_t)td_cuda_pitch(TD_MAX(r->max_k, r->hidden));
+    const struct {
+        size_t bytes;
+        void **to;
+    } areas[] = {
+        {3 * rows * wide * sizeof(uint16_t), (void **)&c->planes},
+        {r->experts ? planes * mid * sizeof(uint16_t) : 0, (void **)&c->mid},
+        {choices * (size_t)r->hidden * sizeof(float), (void **)&c->out},
+        {r->experts ? rows * (size_t)r->hidden * sizeof(float) : 0,
+         (void **)&c->shared},
+        {r->experts ? td_cuda_groups_bytes(r) : 0, (void **)&c->groups},
+        {td_cuda_parts_bytes(r), (void **)&c->parts},
+        {td_cuda_chunks_bytes(r), (void **)&c->chunks},
+    };
+    int32_t part = (r->max_len + TD_CUDA_MOST_SPLITS - 1) / TD_CUDA_MOST_SPLITS;
+    td_phase_set(cuda->phase());
+    if (r->head_dim > TD_CUDA_MAX_DIM || r->dk > TD_CUDA_MAX_DIM ||
+        r->experts > TD_CUDA_MAX_EXPERTS || r->experts_k > TD_CUDA_MAX_CHOICES) {
+        td_error_set(err, TD_E_UNSUPPORTED, "the CUDA kernels cannot run this model");
+        td_error_why(err, "they take heads of %d, %d experts and %d choices at most",
+                     TD_CUDA_MAX_DIM, TD_CUDA_MAX_EXPERTS, TD_CUDA_MAX_CHOICES);
+        td_error_fix(err, "use --device cpu");
+        return TD_E_UNSUPPORTED;
+    }
+    if (r->n_v && td_cuda_delta_bytes(r->dk) > (size_t)c->shared_max) {
+        td_error_set(err, TD_E_UNSUPPORTED, "%s cannot run this model", cuda->name);
+        td_error_why(err, "a block of it has %d bytes of shared memory, %zu are needed",
+                     c->shared_max, td_cuda_delta_bytes(r->dk));
+        td_error_fix(err, "use --device cpu");
+        return TD_E_UNSUPPORTED;
+    }
+    c->limits = *r;
+    c->split = TD_MAX((part + TD_CUDA_SPLIT - 1) / TD_CUDA_SPLIT, 1) * TD_CUDA_SPLIT;
+    for (size_t i = 0; i < TD_COUNT(areas); i++) {
+        enum td_status s =
+            areas[i].bytes ? cuda_alloc(dev, areas[i].bytes, "work", areas[i].to, err)
+                           : TD_OK;
+        if (s != TD_OK)
+            return s;
+    }
+    return TD_OK;
+}
+
+static void cuda_put(struct td_dev *dev, void *dst, const void *src, size_t bytes)
+{
+    struct td_cuda *cuda = enter(dev);
+    check(cuda,
+          cudaMemcpyAsync(dst, src, bytes, cudaMemcpyHostToDevice, cuda->ctx.stream),
+          "a copy to the GPU");
+}
+
+static void cuda_copy(struct td_dev *dev, void *dst, const void *src, size_t bytes)
+{
+    struct td_cuda *cuda = enter(dev);
+    check(cuda,
+          cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToDevice, cuda->ctx.stream),
+          "a copy on the GPU");
+}
+
+static void cuda_get(struct td_dev *dev, void *dst, const void *src, size_t bytes)
+{
+    struct td_cuda *cuda = enter(dev);
+    check(cuda,
+          cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToHost, cuda->ctx.stream),
+          "a copy from the GPU");
+    check(cuda, cudaStreamSynchronize(cuda->ctx.stream), "waiting for a copy");
+}
+
+static void cuda_zero(struct td_dev *dev, void *dst, size_t bytes)
+{
+    struct td_cuda *cuda = enter(dev);
+    check(cuda, cudaMemsetAsync(dst, 0, bytes, cuda->ctx.stream), "clearing memory");
+}
+
+static enum td_status cuda_sync(struct td_dev *dev, struct td_error *err)
+{
+    struct td_cuda *cuda = enter(dev);
+    check(cuda, cudaStreamSynchronize(cuda->ctx.stream), "waiting for the GPU");
+    int e = atomic_load(&cuda->failure);
+    return e == cudaSuccess ? TD_OK
+                            : report(cuda, (cudaError_t)e, cuda->failed_at, err);
+}
+
+/* ---- weights ---- */
+
+static size_t element(enum td_mat_type type)
+{
+    return type == TD_MAT_F8 ? 1 : type == TD_MAT_BF16 ? 2 : 4;
+}
+
+static size_t cuda_matrix_bytes(const struct td_dev *dev, enum td_mat_type type,
+                                int64_t n, int64_t k)
+{
+    (void)dev;
+    return ((size_t)n * (size_t)td_cuda_pitch(k) * element(type) + 63) / 64 * 64;
+}
+
+static void cuda_pack(struct td_dev *dev, const struct td_matrix *m, int64_t row,
+                      int64_t n, const void *src, enum td_dtype type)
+{
+    struct td_cuda *cuda = enter(dev);
+    size_t pitch = (size_t)td_cuda_pitch(m->k) * element(m->type);
+    size_t wide = (size_t)m->k * element(m->type);
+    char *dst = (char *)m->data + (size_t)row * pitch;
+    float *widened = NULL;
+    if (type == TD_DTYPE_F16) {
+        const uint16_t *h = src;
+        widened = td_calloc((size_t)n, wide);
+        if (!widened) {
+            check(cuda, cudaErrorMemoryAllocation, "widening weights");
+            return;
+        }
+        for (int64_t i = 0; i < n * m->k; i++)
+            widened[i] = td_f32_from_f16(h[i]);
+    }
+    check(cuda,
+          cudaMemcpy2DAsync(dst, pitch, widened ? (const void *)widened : src, wide,
+                            wide, (size_t)n, cudaMemcpyHostToDevice, cuda->ctx.stream),
+          "copying weights");
+    if (widened)
+        check(cuda, cudaStreamSynchronize(cuda->ctx.stream), "copying weights");
+    td_free(widened);
+}
+
+/* ---- operations ---- */
+
+#define OPERATION(name)                                                                \
+    static void cuda_##name(struct td_dev *dev, const struct td_##name##_args *a)      \
+    {                                                                                  \
+        struct td_cuda *cuda = enter(dev);                                             \
+        td_cuda_##name(&cuda->ctx, a);                                                 \
+        check(cuda, cudaGetLastError(), #name);                                        \
+    }
+
+OPERATION(embed)
+OPERATION(norm)
+OPERATION(linear)
+OPERATION(qkv)
+OPERATION(attention)
+OPERATION(conv)
+OPERATION(delta)
+OPERATION(gated_norm)
+OPERATION(swiglu)
+OPERATION(route)
+OPERATION(experts)
+
+static const struct td_ops table = {
+    .alloc = cuda_alloc,
+    .reserve = cuda_reserve,
+    .close = cuda_close,
+    .put = cuda_put,
+    .copy = cuda_copy,
+    .get = cuda_get,
+    .zero = cuda_zero,
+    .sync = cuda_sync,
+    .matrix_bytes = cuda_matrix_bytes,
+    .pack = cuda_pack,
+    .embed = cuda_embed,
+    .norm = cuda_norm,
+    .linear = cuda_linear,
+    .qkv = cuda_qkv,
+    .attention = cuda_attention,
+    .conv = cuda_conv,
+    .delta = cuda_delta,
+    .gated_norm = cuda_gated_norm,
+    .swiglu = cuda_swiglu,
+    .route = cuda_route,
+    .experts = cuda_experts,
+};
+
+/* ---- opening ---- */
+
+/* What may be used when nobody says: what is free, but for a reserve that the driver's
+ * own needs come from. A GPU that shares the host's memory gives no more than the host
+ * can. */
+static cudaError_t find_budget(struct td_cuda *cuda)
+{
+    size_t left = 0, total = 0;
+    int integrated = 0;
+    cudaError_t e = cudaMemGetInfo(&left, &total);
+    if (e == cudaSuccess)
+        e = cudaDeviceGetAttribute(&integrated, cudaDevAttrIntegrated, cuda->device);
+    if (e != cudaSuccess)
+        return e;
+    if (integrated || cuda->host_memory) {
+        struct td_sysmem mem;
+        if (td_sysmem_read("", &mem, NULL) == TD_OK)
+            left = TD_MIN(left, (size_t)td_sysmem_available(&mem, NULL, 0));
+    }
+    size_t kept = (size_t)512 * MIB + total / 128;
+    left = left > kept ? left - kept : 0;
+    cuda->dev.budget = cuda->dev.budget ? TD_MIN(cuda->dev.budget, left) : left;
+    return cudaSuccess;
+}
+
+static cudaError_t start(struct td_cuda *cuda)
+{
+    struct cudaDeviceProp prop;
+    cudaError_t e = cudaSetDevice(cuda->device);
+    if (e == cudaSuccess)
+        e = cudaGetDeviceProperties(&prop, cuda->device);
+    if (e != cudaSuccess)
+        return e;
+    (void)snprintf(cuda->name, sizeof(cuda->name), "cuda:%d %.64s", cuda->device,
+                   prop.name);
+    cuda->dev.ops.name = cuda->name;
+    cuda->ctx.shared_max = (int32_t)prop.sharedMemPerBlockOptin;
+    e = cudaStreamCreateWithFlags(&cuda->ctx.stream, cudaStreamNonBlocking);
+    if (e != cudaSuccess)
+        return e;
+    td_cuda_prepare_linear(&cuda->ctx);
+    td_cuda_prepare_experts(&cuda->ctx);
+    td_cuda_prepare_delta(&cuda->ctx);
+    e = cudaGetLastError();
+    return e == cudaSuccess ? find_budget(cuda) : e;
+}
+
+int td_cuda_shelf_version(void)
+{
+    return TD_OPS_VERSION;
+}
+
+enum td_status td_cuda_shelf_open(const struct td_dev_params *params,
+                                  enum td_phase (*phase)(void), struct td_dev **out,
+                                  struct td_error *err)
+{
+    const char *memory = getenv("TANDEM_CUDA_MEMORY");
+    int count = 0;
+    struct td_cuda *cuda = td_calloc(1, sizeof(*cuda));
+    if (!cuda)
+        return td_error_set(err, TD_E_NOMEM, "no memory for a device");
+    cuda->dev.ops = table;
+    cuda->dev.numerics = cuda->ctx.numerics = params->numerics;
+    cuda->dev.threads = TD_MAX(params->threads, 1);
+    cuda->dev.budget = params->budget;
+    cuda->device = params->device;
+    cuda->phase = phase;
+    cuda->host_memory = memory && strcmp(memory, "host") == 0;
+    (void)snprintf(cuda->name, sizeof(cuda->name), "cuda:%d", cuda->device);
+    cuda->dev.ops.name = cuda->name;
+    cudaError_t e = cudaGetDeviceCount(&count);
+    enum td_status s = TD_OK;
+    if (e == cudaSuccess && cuda->device >= count) {
+        td_phase_set(phase());
+        s = td_error_set(err, TD_E_NO_DEVICE, "there is no GPU %d", cuda->device);
+        td_error_why(err, "this process sees %d, numbered from 0", count);
+        td_error_fix(err, "choose one of them: --device cuda:N");
+    } else if (e == cudaSuccess) {
+        e = start(cuda);
+    }
+    if (e != cudaSuccess)
+        s = report(cuda, e, "its start", err);
+    if (s != TD_OK) {
+        cuda_close(&cuda->dev);
+        return s;
+    }
+    *out = &cuda->dev;
+    return TD_OK;
+}
