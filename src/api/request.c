@@ -337,6 +337,14 @@ bool td_ask_encode(const struct td_served *m, struct td_prompt *p, const char *p
 {
     struct td_error err;
     td_error_init(&err);
+    if (p->len > m->max_text) { /* no need to cut it into tokens to see that */
+        td_refuse(no, 400, param,
+                  "This model's maximum context length is %d tokens, but the request's "
+                  "prompt has %zu bytes",
+                  m->config.max_positions, p->len);
+        no->code = "context_length_exceeded";
+        return false;
+    }
     if (td_tokenizer_encode(m->tokenizer, p->text, p->len, TD_ENCODE_SPECIAL, &p->ids,
                             &err) == TD_OK)
         return true;

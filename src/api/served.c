@@ -51,6 +51,16 @@ static void add_eos(struct td_served *m, int32_t id)
     m->sampling.n_eos_ids++;
 }
 
+/* Tokens of the context times bytes of the longest token. */
+static size_t longest_text(const struct td_served *m)
+{
+    size_t longest = 1, n;
+    for (int32_t id = 0; id < m->vocab; id++)
+        if (td_tokenizer_token(m->tokenizer, id, &n))
+            longest = TD_MAX(longest, n);
+    return (size_t)m->config.max_positions * longest;
+}
+
 enum td_status td_served_load(struct td_served *m, const char *dir,
                               struct td_error *err)
 {
@@ -69,6 +79,7 @@ enum td_status td_served_load(struct td_served *m, const char *dir,
     m->think_open = find(m, "<think>");
     m->think_close = find(m, "</think>");
     m->message_end = find(m, "<|im_end|>");
+    m->max_text = longest_text(m);
     add_eos(m, td_tokenizer_eos(m->tokenizer));
     return TD_OK;
 }

@@ -24,6 +24,7 @@ struct td_served {
     struct td_sampling sampling;  /* defaults; its eos_ids are the array below */
     int32_t eos[TD_MAX_STOP_IDS];
     int32_t vocab;                   /* ids that the tokenizer knows */
+    size_t max_text;                 /* bytes: a longer text has too many tokens */
     int32_t think_open, think_close; /* -1: the model does not reason in tags */
     int32_t message_end;             /* <|im_end|>, -1: none */
 };

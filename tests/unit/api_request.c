@@ -156,6 +156,26 @@ static void completions(void **state)
     td_ask_release(&a);
 }
 
+/* A text that can not fit is not even tokenized. */
+static void far_too_long(void **state)
+{
+    struct td_buf b;
+    struct td_ask a;
+    struct td_refusal no;
+    (void)state;
+    td_buf_init(&b, 16 * TD_MIB);
+    td_buf_adds(&b, "{\"prompt\":\"");
+    while (b.len <= served.max_text + 20)
+        td_buf_adds(&b, "words and ");
+    td_buf_adds(&b, "\"}");
+    assert_int_equal(b.status, TD_OK);
+    assert_false(parse("/v1/completions", b.p, &a, &no));
+    assert_string_equal(no.code, "context_length_exceeded");
+    assert_string_equal(no.param, "prompt");
+    td_ask_release(&a);
+    td_buf_release(&b);
+}
+
 static void no_memory(void **state)
 {
     int refused = 0;
@@ -252,8 +272,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(refusals),     cmocka_unit_test(meaning),
         cmocka_unit_test(thinking_off), cmocka_unit_test(completions),
-        cmocka_unit_test(no_memory),    cmocka_unit_test(states),
-        cmocka_unit_test(metrics),      cmocka_unit_test(errors),
+        cmocka_unit_test(no_memory),    cmocka_unit_test(far_too_long),
+        cmocka_unit_test(states),       cmocka_unit_test(metrics),
+        cmocka_unit_test(errors),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
