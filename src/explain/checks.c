@@ -34,6 +34,20 @@ int td_check_node_ip(const struct td_explain *x, const struct td_hit *hit)
     return 11;
 }
 
+/* $1 nodes and $2 addresses: fewer than the nodes means shared ones, more means that a
+ * node is known under two. */
+int td_check_fewer_ips(const struct td_explain *x, const struct td_hit *hit)
+{
+    return td_check_surplus_ips(x, hit) == 0 ? DROP : 0;
+}
+
+int td_check_surplus_ips(const struct td_explain *x, const struct td_hit *hit)
+{
+    long nodes = strtol(hit->caps[0], NULL, 10), ips = strtol(hit->caps[1], NULL, 10);
+    (void)x;
+    return nodes > 0 && ips > nodes ? 0 : DROP;
+}
+
 static bool is_bridge(uint32_t ip)
 {
     return ip >> 24 == 172 && (ip >> 16 & 0xff) >= 17 && (ip >> 16 & 0xff) <= 31;
@@ -240,8 +254,10 @@ int td_check_two_values(const struct td_explain *x, const struct td_hit *hit)
 
 int td_check_joined_two(const struct td_explain *x, const struct td_hit *hit)
 {
+    long came = strtol(hit->caps[1], NULL, 10), all = strtol(hit->caps[2], NULL, 10);
     (void)x;
-    return strcmp(hit->caps[2], "2") == 0 ? 2 : -8;
+    /* one of two, or a whole host's share: half of the ranks, or a third of them */
+    return all == 2 || (came > 1 && all > came && all % came == 0) ? 2 : -8;
 }
 
 int td_check_arch_in_list(const struct td_explain *x, const struct td_hit *hit)

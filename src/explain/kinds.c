@@ -26,6 +26,8 @@ const struct td_remedy td_remedies[] = {
  "use less memory per rank: smaller --max-num-batched-tokens, fewer sequences, more ranks. On unified memory do not follow the printed advice: a larger fraction starves the host"},
 {"kernel-pinning-regression", "unified_gpu",
  "go back to the kernel that worked (6.x), or use sockets (NCCL_IB_DISABLE=1) until the kernel is corrected; the locked-memory limit is worth a look first (ulimit -l)"},
+{"wrong-interface-docker0", "net/docker0|net/docker0-boot",
+ "name the interface of the data network on each host: NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME, or at least NCCL_SOCKET_IFNAME=^docker,br-,virbr,lo"},
 {"tp-exceeds-local-gpus-no-ray", "gpus_total|ray_active",
  "the Ray cluster is up, but the engine was not told to use it: add --distributed-executor-backend ray"},
 };

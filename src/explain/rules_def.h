@@ -63,6 +63,8 @@ extern const size_t td_rules_common_count, td_rules_nccl_count, td_rules_ray_cou
 
 /* Second facts that need arithmetic (checks.c). */
 int td_check_node_ip(const struct td_explain *x, const struct td_hit *hit);
+int td_check_fewer_ips(const struct td_explain *x, const struct td_hit *hit);
+int td_check_surplus_ips(const struct td_explain *x, const struct td_hit *hit);
 int td_check_store_bridge(const struct td_explain *x, const struct td_hit *hit);
 int td_check_store_apart(const struct td_explain *x, const struct td_hit *hit);
 int td_check_store_plain(const struct td_explain *x, const struct td_hit *hit);

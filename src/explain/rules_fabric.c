@@ -55,6 +55,9 @@ CAUSE("fabric/comp-12", "roce-gid-index", 60, "got completion with error|got com
 EITHER("fabric/comp-12-path", "roce-path-down-or-lossy", 57, "got completion with error|got completion from peer",
       "Got completion (with error 12\\b|from peer\\b)", 0,
       "an RDMA transfer was never answered: the path is down or loses packets"),
+CAUSE("fabric/comp-12-v4", "roce-path-down-or-lossy", 66, "got completion from peer",
+      "Got completion from peer.{0,160}localGid ?::ffff:[\\d.]+ remoteGids? ?::ffff:[\\d.]+", 0,
+      "an RDMA transfer was never answered although both ends use an IPv4 GID: the path is down or loses packets"),
 EITHER("fabric/retry-exc", "mtu-mismatch", 56, "retry_exc_err|transport retry counter exceeded", "(RETRY_EXC_ERR|transport retry counter exceeded)", 0,
       "RDMA retries ran out: large packets do not pass (MTU), or the path loses them"),
 CAUSE("fabric/retry-exc-modify", "mtu-mismatch", 66, "retry_exc_err", 0, "fabric/modify-any",
@@ -79,7 +82,7 @@ CAUSE("fabric/reg-mr-fault", "kernel-pinning-regression", 60, "ibv_reg_mr", "ibv
 CAUSE("fabric/net-types", "hca-list-pairs-wrong-ports", 72, "attempted to connect incompatible devices|device is incompatible with the local", 0, 0, "devices of different link types are paired: the lists of the two hosts do not match"),
 
 /* --- memory registration --- */
-CAUSE("fabric/reg-mr", "kernel-pinning-regression", 66, "ibv_reg_mr", "ibv_reg_mr(?:_iova2)? failed with (?:error )?(?:12 )?Cannot allocate memory", "!fabric/memlock-text",
+CAUSE("fabric/reg-mr", "kernel-pinning-regression", 66, "ibv_reg_mr", "ibv_reg_mr(?:_iova2)? failed with (?:error )?(?:12 )?Cannot allocate memory", "!fabric/memlock-text !fabric/memlock-part",
       "memory cannot be pinned for RDMA: this kernel cannot move the pages, or the locked-memory limit is too low"),
 EITHER("fabric/reg-mr-limit", "memlock-limit", 58, "ibv_reg_mr", "ibv_reg_mr(?:_iova2)? failed with (?:error )?(?:12 )?Cannot allocate memory", 0,
       "memory cannot be pinned for RDMA: the locked-memory limit is too low"),
@@ -90,8 +93,11 @@ CAUSE("fabric/cq-create-verbs", "memlock-limit", 70, "ibv_create_cq", "ibv_creat
 CAUSE("fabric/memlock-text", "memlock-limit", 86, "memlock|locked memory|max locked",
       "((locked|lock(ed)?-?)\\s?memory (limit|size)|RLIMIT_MEMLOCK|memlock).{0,80}(too low|exceed|limit|small|fail|insufficient|\\d+ ?k)", 0,
       "the locked-memory limit is too low for RDMA"),
+CAUSE("fabric/memlock-part", "memlock-limit", 86, "registering part of your physical memory|registerable memory:", 0, 0,
+      "MPI may pin only a part of the memory for RDMA: the locked-memory limit is too low"),
 CAUSE("fabric/imex", "fabric-handle-imex", 84, "cumemcreate|cumemimport|cu_mem_handle_type_fabric|imex",
-      "(cuMemCreate|cuMemImport\\w*|FABRIC|imex).{0,80}(not permitted|not supported|failed|no such file)", 0,
+      "(cuMemCreate|cuMemImport\\w*|FABRIC|imex).{0,80}(not[ _]permitted|not[ _]supported|failed|no such file)|"
+      "NOT_(PERMITTED|SUPPORTED).{0,80}(cuMemCreate|cuMemImport|HANDLE_TYPE_FABRIC)", 0,
       "memory of the fabric type cannot be made: no usable IMEX channel"),
 EITHER("fabric/mnnvl-workspace", "allreduce-workspace-mnnvl", 58, "mnnvl|allreduce workspace|all reduce workspace|allreduce_fusion_workspace",
       "(MNNVL|mnnvl|multi-node nvlink|all ?-?reduce(_fusion_)? ?workspace).{0,120}(workspace|fail|error|not supported|init)", 0,

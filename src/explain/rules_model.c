@@ -52,6 +52,8 @@ CAUSE("model/path-missing", "model-files-missing-on-node", 74, "model path|model
       "(model (path|dir\\w*)|path).{0,60}(does not exist|not found|no such)", 0, "the model's path does not exist on this node"),
 CAUSE("model/header-large", "safetensors-header-limit", 84, "header too large|headertoolarge", 0, 0,
       "a safetensors header is above the library's limit, or the file is no safetensors file at all"),
+EITHER("model/header-large-lfs", "lfs-pointer-instead-of-weights", 58, "header too large|headertoolarge", 0, 0,
+      "a weight file may be a Git-LFS pointer: its text is read as a header of absurd size"),
 CAUSE("model/truncated", "safetensors-truncated", 92, "metadataincompletebuffer|incomplete metadata, file not fully covered", 0, 0, "a safetensors file is cut or damaged"),
 CAUSE("model/header-bad", "safetensors-truncated", 86, "headertoosmall|header too small|invalidheaderlength|invalidheaderdeserialization|invalid header length|invalid json in header|invalidheaderstart|invalid utf-8 in header",
       0, 0, "a safetensors header is damaged"),

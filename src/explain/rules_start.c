@@ -58,6 +58,8 @@ CAUSE("start/rpc-timeout-dead", "collective-divergence", 46, "rpc call to", "RPC
 EITHER("start/rpc-timeout", "collective-divergence", 34, "rpc call to", "RPC call to (\\w+) timed out", "!engine_dead",
       "one rank stopped answering ($1): it stands in a collective that the others did not enter"),
 CAUSE("start/silent-death", "silent-worker-death-after-ready", 62, "exit code: none|exitcode: none|exitcode=none", 0, 0, "a worker ended without an exit code or a word"),
+EITHER("start/died-after-ready", "silent-worker-death-after-ready", 50, "died unexpectedly", "Worker(?: ?proc)?\\b.{0,60}died unexpectedly", "@ready",
+      "a worker ended after the start was complete, and its last words are not in these files"),
 EITHER("start/broken-pipe", "peer-connection-lost", 20, "broken pipe", 0, 0, "a peer dropped its connection"),
 EITHER("start/should-dump", "peer-died-tcpstore-closed", 40, "\"should dump\" flag on tcpstore", 0, 0,
       "rank 0's process, which holds the store, ended first; its own log holds the cause"),
