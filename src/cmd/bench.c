@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tandem bench: how fast a server is.
+ * tandem bench: how fast a model is on this host, or a server.
  */
 #include "cmd/bench.h"
 
@@ -9,22 +9,27 @@
 
 static int run(struct td_conf *conf, struct td_error *err)
 {
-    if (conf->nargs > 0) {
-        td_error_set(err, TD_E_USAGE, "bench takes no argument \"%.200s\"",
-                     conf->args[0]);
-        td_error_why(err, "it measures a server that runs, given with --url");
+    if (conf->nargs > 1) {
+        td_error_set(err, TD_E_USAGE, "bench takes one model, not \"%.200s\" too",
+                     conf->args[1]);
         return TD_EXIT_USAGE;
     }
+    if (conf->nargs == 1)
+        return td_bench_model(conf, err) == TD_OK ? TD_EXIT_OK : TD_EXIT_FAILED;
     return td_bench_url(conf, err) == TD_OK ? TD_EXIT_OK : TD_EXIT_FAILED;
 }
 
 const struct td_cmd td_cmd_bench = {
     .name = "bench",
     .verb = TD_VERB_BENCH,
-    .usage = "bench [--url URL]",
-    .summary = "speed of a server: any with OpenAI's API",
+    .usage = "bench [MODEL | --url URL]",
+    .summary = "speed of a model on this host, or of any server with OpenAI's API",
     .details =
-        "Keeps --concurrency requests on their way (a closed loop), each with a "
+        "With MODEL: the time of prompts and of decode steps, by operation, and the "
+        "share "
+        "of this\nprocessor's limits (measured in the same run) that they reach.\n\n"
+        "Without: keeps --concurrency requests on their way (a closed loop), each with "
+        "a "
         "prompt that no cache\nknows, greedy, streamed. Prints tokens per second, "
         "and p50, p90 and p99 of the time to the\nfirst token, between tokens and "
         "to the end; and what was not answered, by its reason.",

@@ -11,4 +11,7 @@
 /* Measures the server at --url and prints what it found. */
 enum td_status td_bench_url(const struct td_conf *conf, struct td_error *err);
 
+/* Measures the model in conf's first argument on this host, and prints it. */
+enum td_status td_bench_model(const struct td_conf *conf, struct td_error *err);
+
 #endif

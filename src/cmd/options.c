@@ -41,6 +41,8 @@ struct td_engine_params td_options_engine(const struct td_conf *conf, const char
         .numerics = strcmp(numerics, "f32") == 0 ? TD_NUM_F32 : TD_NUM_BF16};
     if (td_conf_is_set(conf, TD_O_THREADS))
         p.threads = (int)td_conf_int(conf, TD_O_THREADS);
+    if (td_conf_is_set(conf, TD_O_CPU))
+        p.level = td_conf_str(conf, TD_O_CPU);
     if (td_conf_is_set(conf, TD_O_MEMORY))
         p.memory = td_conf_int(conf, TD_O_MEMORY);
     if (td_conf_is_set(conf, TD_O_MAX_MODEL_LEN))

@@ -13,7 +13,7 @@
 
 /* Verbs that open a model, and those that serve it. */
 #define TD_VERBS_SERVER (TD_VERB_SERVE | TD_VERB_WORKER)
-#define TD_VERBS_ENGINE (TD_VERB_RUN | TD_VERBS_SERVER)
+#define TD_VERBS_ENGINE (TD_VERB_RUN | TD_VERB_BENCH | TD_VERBS_SERVER)
 
 #define TD_OPTION_LIST(X)                                                              \
     X(CONFIG, "config", 0, TD_OPT_STR, TD_VERB_ALL, "FILE", NULL, 0, 0,                \
@@ -61,6 +61,9 @@
       "processor threads (default: all cores this process may use)")                   \
     X(DEVICE, "device", 0, TD_OPT_STR, TD_VERBS_ENGINE, "auto|cpu|cuda[:N]", "auto",   \
       0, 0, "what computes: auto is an NVIDIA GPU if there is one, cuda:1 the second") \
+    X(CPU, "cpu", 0, TD_OPT_STR, TD_VERBS_ENGINE, "LEVEL", NULL, 0, 0,                 \
+      "use no more of the processor than this: ref, avx2, avx512, avx512bf16 "         \
+      "(default: all that it has)")                                                    \
     X(MEMORY, "memory", 0, TD_OPT_BYTES, TD_VERBS_ENGINE, "BYTES", NULL, 1, 0,         \
       "use at most this much, such as 84G (default: what host or GPU can give)")       \
     X(MAX_MODEL_LEN, "max-model-len", 0, TD_OPT_INT, TD_VERBS_ENGINE, "N", NULL, 1,    \
@@ -116,6 +119,12 @@
       1 << 20, "length of the prompts, nearly")                                        \
     X(COMPLETIONS, "completions", 0, TD_OPT_BOOL, TD_VERB_BENCH, "", NULL, 0, 0,       \
       "ask /v1/completions instead of /v1/chat/completions")                           \
+    X(BATCH, "batch", 0, TD_OPT_STR, TD_VERB_BENCH, "N,N", "1,8", 0, 0,                \
+      "sequences in a decode step of MODEL, one measurement for each number")          \
+    X(PROMPT, "prompt", 0, TD_OPT_STR, TD_VERB_BENCH, "N,N", "1024", 0, 0,             \
+      "tokens of MODEL's prompts, and of the context of its decode steps")             \
+    X(PLOT, "plot", 0, TD_OPT_STR, TD_VERB_BENCH, "FILE", NULL, 0, 0,                  \
+      "also draw MODEL's shares of the limits into FILE, as SVG")                      \
     X(STATS, "stats", 0, TD_OPT_BOOL, TD_VERB_RUN, "", NULL, 0, 0,                     \
       "say after each answer how long it took, on standard error")
 

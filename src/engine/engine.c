@@ -336,6 +336,11 @@ void td_engine_copy_state(struct td_engine *e, int32_t to, int32_t from)
     td_cache_copy_state(e->model, &e->cache, to, from);
 }
 
+struct td_dev *td_engine_device(struct td_engine *e)
+{
+    return e->dev;
+}
+
 struct td_model *td_engine_model(struct td_engine *e)
 {
     return e->model;

@@ -67,6 +67,9 @@ const float *td_engine_logits(struct td_engine *e, int32_t row);
 /* Copies the state of one slot over another's, behind all calls made so far. */
 void td_engine_copy_state(struct td_engine *e, int32_t to, int32_t from);
 
+/* For benchmarks, which wrap its table, and for tests. */
+struct td_dev *td_engine_device(struct td_engine *e);
+
 /* For tests. */
 struct td_model *td_engine_model(struct td_engine *e);
 struct td_cache *td_engine_cache(struct td_engine *e);
