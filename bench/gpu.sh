@@ -72,7 +72,7 @@ part_sanitize() {
 
 part_bench() {
     local model=${TANDEM_BENCH:-/tmp/tandem-bench-moe}
-    [ -d "$model" ] || "$build/make_model" --preset bench-moe --headers-only "$model"
+    [ -d "$model" ] || "$build/make_model" --preset bench-moe "$model"
     check "$build/bench_model" --device cuda "$model"
 }
 
