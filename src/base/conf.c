@@ -293,7 +293,7 @@ enum td_status td_conf_parse_env(struct td_conf *c, struct td_error *err)
         char name[64];
         env_name(c->opts[i].name, name, sizeof(name));
         const char *text = getenv(name);
-        if (!text || !*text)
+        if (!text || (!*text && c->opts[i].kind != TD_OPT_STR))
             continue;
         enum td_status s = assign(c, i, TD_FROM_ENV, name, text, err);
         if (s != TD_OK)

@@ -163,8 +163,10 @@ static void test_origins(void **state)
     assert_string_equal(err.what, "TANDEM_THREADS is \"many\"");
     assert_string_equal(err.why, "expected a whole number from 1 to 64");
     (void)setenv("TANDEM_THREADS", "", 1);
+    (void)setenv("TANDEM_FILE_NAME", "", 1);
     td_error_init(&err);
     assert_int_equal(td_conf_parse_env(&c, &err), TD_OK);
+    assert_string_equal(td_conf_str(&c, NAME), "");
     (void)unsetenv("TANDEM_THREADS");
     (void)unsetenv("TANDEM_FILE_NAME");
 }
