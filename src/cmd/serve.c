@@ -327,6 +327,12 @@ static enum td_status open_front(struct server *s, struct td_error *err)
         .ready = on_ready,
         .stuck = on_stuck,
         .drained = on_drained};
+    if (front.key && !*front.key) {
+        td_error_set(err, TD_E_USAGE, "the API key is empty");
+        td_error_why(err, "a client without a key would be as good as one with it");
+        td_error_fix(err, "set TANDEM_API_KEY to a secret, or leave it out");
+        return TD_E_USAGE;
+    }
     enum td_status st = td_front_new(&front, &s->front, err);
     if (st != TD_OK)
         return st;

@@ -74,6 +74,10 @@ tandem help
 check variable_is_read test "$code" -eq 1
 unset TANDEM_EVENT_LOG
 
+TANDEM_API_KEY='' tandem serve models/lexicon --port 0
+check empty_key test "$code" -eq 2
+check empty_key_says says "$stderr" '^error   the API key is empty$'
+
 tandem help --event-log "$box/events" nothing
 check event_log says "$(cat "$box/events")" '"event":"error".*"code":"usage"'
 
