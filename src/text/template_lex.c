@@ -27,7 +27,8 @@ enum td_status td_template_invalid(struct td_error *err, const char *name,
         td_error_set(err, TD_E_TEMPLATE, "%s, line %u: not a valid template", name,
                      (unsigned)line);
         td_error_why(err, "%s", text);
-        td_error_fix(err, "fetch the model's chat template again, or correct that line");
+        td_error_fix(err,
+                     "fetch the model's chat template again, or correct that line");
     }
     return TD_E_TEMPLATE;
 }
