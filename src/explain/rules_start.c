@@ -70,7 +70,7 @@ CAUSE("start/store-closed", "peer-died-tcpstore-closed", 44, "connection was lik
 /* --- launchers --- */
 CAUSE("start/orte", "mpi-daemon-start-failed", 92, "unable to reliably start one or more daemons|orted: command not found|prte was unable to|prted: command not found",
       0, 0, "MPI could not start its daemon on another host"),
-CAUSE("start/orte-other", "mpi-daemon-start-failed", 82, "orte daemon has unexpectedly failed|prte daemon has unexpectedly failed|daemon failed to start|plm_rsh_agent", 0, 0,
+CAUSE("start/orte-other", "mpi-daemon-start-failed", 82, "lost communication with a remote daemon|orte daemon has unexpectedly failed|prte daemon has unexpectedly failed|daemon failed to start|plm_rsh_agent", 0, 0,
       "MPI's daemon on another host failed"),
 CAUSE("start/slurm-pmi", "slurm-env-leaks-into-mpi", 90, "slurm's pmi support|direct launched using \"srun\"", 0, 0, "variables of the outer Slurm job confuse MPI"),
 CAUSE("start/pmix", "slurm-env-leaks-into-mpi", 62, "pmix_init|pmi2_init|mpi_comm_spawn", "(PMIx?2?_Init|MPI_Comm_spawn).{0,80}(fail|error|not)", 0, "variables of an outer job confuse MPI"),
@@ -84,7 +84,7 @@ CAUSE("start/preflight", "preflight-false-alarm", 70, "setup stopped|preflight|p
       "(setup stopped: .{3,80}failed|pre-?flight.{0,60}(failed|stopped|error)|jumbo connectivity failed)", 0, "a check before the start stopped it; the check itself may be wrong"),
 
 /* --- llama.cpp RPC --- */
-CAUSE("start/rpc-version", "rpc-version-mismatch", 94, "rpc server version mismatch|rpc protocol version mismatch", 0, 0, "the RPC server speaks another protocol version than this program"),
+CAUSE("start/rpc-version", "rpc-version-mismatch", 94, "expected hello command, update client|rpc server version mismatch|rpc protocol version mismatch", 0, 0, "the RPC server speaks another protocol version than this program"),
 EITHER("start/rpc-accepted", "rpc-version-mismatch", 34, "accepted client connection|starting rpc server v", 0, 0, "the RPC connection is closed right after it was accepted: versions may differ"),
 CAUSE("start/rpc-crashed", "rpc-remote-crashed", 84, "remote rpc server crashed", 0, 0, "the RPC server on the other host crashed; its own terminal shows why"),
 CAUSE("start/rpc-assert", "rpc-remote-crashed", 60, "ggml_assert(status)|ggml_assert(ok)", 0, 0, "the RPC server on the other host ended in the middle of a call"),
