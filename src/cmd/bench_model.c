@@ -221,7 +221,7 @@ static enum td_status prefill(struct bench *b, int32_t seq, int32_t n,
                                     .n = TD_MIN(b->info.max_rows, n - at),
                                     .start = at,
                                     .slot = seq,
-                                    .blocks = b->blocks + seq * blocks_each(b),
+                                    .blocks = b->blocks + (int64_t)seq * blocks_each(b),
                                     .n_blocks = blocks_each(b)};
         piece.n_out = at + piece.n == n;
         s = td_engine_forward(b->engine, &piece, 1, err);
@@ -295,7 +295,7 @@ static enum td_status measure_decode(struct bench *b, int32_t batch, int32_t pro
                                      .start = prompt + t,
                                      .decode = true,
                                      .slot = i,
-                                     .blocks = b->blocks + i * blocks_each(b),
+                                     .blocks = b->blocks + (int64_t)i * blocks_each(b),
                                      .n_blocks = blocks_each(b),
                                      .n_out = 1};
         if (t == 1) /* the first step warms up */
