@@ -200,7 +200,7 @@ static enum td_status unknown(const struct td_conf *c, unsigned verbs, const cha
         if (strlen(h->theirs) == n && memcmp(h->theirs, flag, n) == 0)
             td_error_fix(err, "%s", h->ours);
     size_t best = 0;
-    int nearest = 4;
+    int most = TD_MIN(4, (int)n), nearest = most; /* a name of other letters is none */
     for (size_t i = 0; i < c->count; i++) {
         int d = distance(flag, n, c->opts[i].name);
         if (d < nearest && (c->opts[i].verbs & verbs)) {
@@ -208,7 +208,7 @@ static enum td_status unknown(const struct td_conf *c, unsigned verbs, const cha
             best = i;
         }
     }
-    if (nearest < 4)
+    if (nearest < most)
         td_error_fix(err, "did you mean --%s?", c->opts[best].name);
     return TD_E_USAGE;
 }

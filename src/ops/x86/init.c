@@ -49,7 +49,8 @@ bool td_x86_has_avx512bf16(void)
 static size_t panel_bytes(const struct td_reserve *r)
 {
     size_t k = (size_t)td_x86_padded(TD_MAX(r->max_k, r->hidden));
-    return TD_MAX((size_t)X86_PANEL_BYTES, 2 * 4 * (k * sizeof(float) + X86_LINE_GAP));
+    return TD_MAX((size_t)X86_PANEL_BYTES,
+                  (size_t)8 * (k * sizeof(float) + X86_LINE_GAP));
 }
 
 /* n in whole vectors of any level. */
@@ -70,7 +71,7 @@ static size_t query_floats(const struct td_reserve *r, int32_t lines)
 static size_t thread_scratch(const struct td_reserve *r)
 {
     size_t panel = panel_bytes(r) + X86_SAVE_FLOATS * sizeof(float) +
-                   2 * X86_PANEL_ROWS * 8 * sizeof(float);
+                   (size_t)16 * X86_PANEL_ROWS * sizeof(float);
     size_t chunk =
         TD_CHUNK * (3 * whole(r->dk) + 2 * (size_t)r->dv + 2 * (size_t)TD_CHUNK + 3);
     size_t attention = 2 * query_floats(r, X86_ATTENTION_LINES);

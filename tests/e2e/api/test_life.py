@@ -66,7 +66,9 @@ def test_startup_stream():
             data = b""
             while b'"ready":true' not in data:
                 data += c.recv(65536)
-        assert b"text/event-stream" in data and b'"phase":"load"' in data
+        # how many states are seen in between depends on how fast the start is
+        assert b"text/event-stream" in data
+        assert 0 < data.find(b'"state":"starting"') < data.find(b'"ready":true')
         s.wait_ready()
         assert s.stop() == 0
 
