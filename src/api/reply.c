@@ -261,6 +261,15 @@ static const char *finish_name(enum td_finish f)
                                     : "null";
 }
 
+/* The model's own ends are no reason to give, those that the request named are. */
+static bool is_asked_stop(const struct td_sampling *s, int32_t id)
+{
+    for (size_t i = 0; i < s->n_stop_ids; i++)
+        if (s->stop_ids[i] == id)
+            return true;
+    return false;
+}
+
 static void finish(struct td_buf *b, const struct td_voice *v, bool last)
 {
     td_buf_addf(b, ",\"finish_reason\":%s", last ? finish_name(v->finish) : "null");
@@ -269,7 +278,7 @@ static void finish(struct td_buf *b, const struct td_voice *v, bool last)
     td_buf_adds(b, ",\"stop_reason\":");
     if (v->stop_string >= 0)
         quote(b, v->ask->stops.text[v->stop_string], v->ask->stops.len[v->stop_string]);
-    else if (v->stop_id >= 0)
+    else if (is_asked_stop(&v->ask->sampling, v->stop_id))
         td_buf_addf(b, "%" PRId32, v->stop_id);
     else
         td_buf_adds(b, "null");

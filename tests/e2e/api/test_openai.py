@@ -46,7 +46,7 @@ def test_chat_reasons_and_answers(client):
     assert m.reasoning == m.reasoning_content
     assert "<" not in m.content + m.reasoning_content
     assert m.content == m.content.strip()
-    assert r.choices[0].finish_reason == "stop"
+    assert r.choices[0].finish_reason == "stop" and r.choices[0].stop_reason is None
     u = r.usage
     assert u.total_tokens == u.prompt_tokens + u.completion_tokens
     assert 0 < u.completion_tokens_details.reasoning_tokens < u.completion_tokens
