@@ -253,8 +253,8 @@ static void test_crowd(void **state)
             assert_equals_lone(&s.answers[i], i);
     }
     assert_int_equal(s.answers[7].end.reason, TD_DONE_CANCELLED);
-    assert_true(cached > 0);
-    for (int i = 1; i <= REQUESTS; i++) { /* once more: every prefix is known now */
+    assert_true(CHECK_SMALL || cached > 0); /* few share a beginning then */
+    for (int i = 1; i <= REQUESTS; i++) {   /* once more: every prefix is known now */
         memset(&s.answers[i], 0, sizeof(s.answers[i]));
         int32_t n = make_request(i, prompt, &m);
         submit(&s, &m);
