@@ -6,7 +6,7 @@
  */
 #include "model_util.h"
 
-enum { LENGTH = CHECK_SMALL ? 140 : 330, STEPS = CHECK_SMALL ? 2 : 6, NEIGHBOURS = 16 };
+enum { LENGTH = CHECK_SMALL ? 210 : 330, STEPS = CHECK_SMALL ? 2 : 6, NEIGHBOURS = 16 };
 
 static const enum td_numerics both[] = {TD_NUM_F32, TD_NUM_BF16};
 
