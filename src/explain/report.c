@@ -433,7 +433,7 @@ static void put_cause(const struct td_explain *x, struct page *p)
     if (c && v->grade != TD_GRADE_NONE)
         td_report_cause(x, c, &b);
     else if (v->failed)
-        td_buf_adds(&b, "not in these files");
+        td_buf_adds(&b, "the start failed, and these files do not say why");
     else
         td_buf_addf(&b, "none: nothing in these files speaks of a failure%s",
                     v->ready ? ", and the start became ready" : "");
