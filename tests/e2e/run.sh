@@ -133,7 +133,8 @@ if ! script -qec true /dev/null >/dev/null 2>&1 </dev/null; then
 fi
 
 start() {
-    coproc TERMINAL { exec script -qefc "$1" /dev/null; }
+    # no shell stays in between: ^C would end it, and some give its status as theirs
+    coproc TERMINAL { exec script -qefc "exec env $1" /dev/null; }
     terminal=$TERMINAL_PID
 }
 until_seen() {
