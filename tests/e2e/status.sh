@@ -27,7 +27,8 @@ check json says "$stdout" '^\{"model":"lexicon",.*"ready":true.*\}$'
 timeout 3 "$TANDEM" status --url "$url" --watch --json >"$box/watched"
 check watches test "$(wc -l <"$box/watched")" -ge 2
 
-kill -9 "$(pgrep -P "$server")"
+read -r engine <"/proc/$server/task/$server/children"
+kill -9 "$engine"
 for _ in $(seq 100); do
     tandem status --url "$url"
     says "$stdout" '^error ' && break
