@@ -303,7 +303,9 @@ void td_str_put_case(struct td_render *r, struct td_value s, size_t at,
     }
 }
 
-struct td_value td_str_case(struct td_render *r, struct td_value s, enum td_case how)
+/* The first character one way, the others another. */
+static struct td_value map_case(struct td_render *r, struct td_value s,
+                                enum td_case first, enum td_case rest)
 {
     struct td_buf *before;
     struct td_capture *c = td_render_capture(r, &before);
@@ -311,24 +313,19 @@ struct td_value td_str_case(struct td_render *r, struct td_value s, enum td_case
     td_render_charge(r, s.len / 8);
     for (size_t i = 0; i < s.len && td_render_ok(r); i += n) {
         (void)td_str_char(s.u.s + i, s.len - i, &n);
-        td_str_put_case(r, s, i, how);
+        td_str_put_case(r, s, i, i ? rest : first);
     }
     struct td_value v = td_render_end_capture(r, c, before);
     v.flags = s.flags;
     return v;
 }
 
+struct td_value td_str_case(struct td_render *r, struct td_value s, enum td_case how)
+{
+    return map_case(r, s, how, how);
+}
+
 struct td_value td_str_capitalize(struct td_render *r, struct td_value s)
 {
-    struct td_buf *before;
-    struct td_capture *c = td_render_capture(r, &before);
-    size_t n;
-    td_render_charge(r, s.len / 8);
-    for (size_t i = 0; i < s.len && td_render_ok(r); i += n) {
-        (void)td_str_char(s.u.s + i, s.len - i, &n);
-        td_str_put_case(r, s, i, i ? TD_CASE_LOWER : TD_CASE_TITLE);
-    }
-    struct td_value v = td_render_end_capture(r, c, before);
-    v.flags = s.flags;
-    return v;
+    return map_case(r, s, TD_CASE_TITLE, TD_CASE_LOWER);
 }

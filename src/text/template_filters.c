@@ -11,28 +11,21 @@
 #include <stdio.h>
 #include <string.h>
 
-#define RUN(name)                                                                      \
-    static struct td_value name(struct td_render *r, struct td_value self,             \
-                                const struct td_value *a)
-#define CALL(name)                                                                     \
-    static struct td_value name(struct td_render *r, struct td_value self,             \
-                                const struct td_call *call)
-
 /* ---- strings --------------------------------------------------------------------- */
 
-RUN(f_upper)
+TD_BUILTIN_RUN(f_upper)
 {
     (void)a;
     return td_str_case(r, td_value_to_str(r, self), TD_CASE_UPPER);
 }
 
-RUN(f_lower)
+TD_BUILTIN_RUN(f_lower)
 {
     (void)a;
     return td_str_case(r, td_value_to_str(r, self), TD_CASE_LOWER);
 }
 
-RUN(f_capitalize)
+TD_BUILTIN_RUN(f_capitalize)
 {
     (void)a;
     return td_str_capitalize(r, td_value_to_str(r, self));
@@ -45,7 +38,7 @@ static bool is_word_gap(int32_t c)
 
 /* Words start after blanks, hyphens and opening brackets. The rest of a word is put to
  * lower case as if it stood alone, which matters for a final sigma. */
-RUN(f_title)
+TD_BUILTIN_RUN(f_title)
 {
     (void)a;
     struct td_buf *before;
@@ -73,18 +66,18 @@ RUN(f_title)
     return td_render_end_capture(r, c, before);
 }
 
-RUN(f_trim)
+TD_BUILTIN_RUN(f_trim)
 {
     return td_str_strip(r, td_value_to_str(r, self), a[0], true, true);
 }
 
-RUN(f_string)
+TD_BUILTIN_RUN(f_string)
 {
     (void)a;
     return td_value_to_str(r, self);
 }
 
-RUN(f_safe)
+TD_BUILTIN_RUN(f_safe)
 {
     (void)a;
     struct td_value s = td_value_to_str(r, self);
@@ -92,19 +85,19 @@ RUN(f_safe)
     return s;
 }
 
-RUN(f_escape)
+TD_BUILTIN_RUN(f_escape)
 {
     (void)a;
     return td_value_escape(r, self);
 }
 
-RUN(f_forceescape)
+TD_BUILTIN_RUN(f_forceescape)
 {
     (void)a;
     return td_value_escape(r, td_value_to_plain(r, self));
 }
 
-RUN(f_replace)
+TD_BUILTIN_RUN(f_replace)
 {
     struct td_value s = td_value_to_plain(r, self), old = td_value_to_plain(r, a[0]);
     struct td_value new_ = td_value_to_plain(r, a[1]);
@@ -112,13 +105,13 @@ RUN(f_replace)
     return td_str_replace(r, s, old, new_, max);
 }
 
-RUN(f_center)
+TD_BUILTIN_RUN(f_center)
 {
     return td_str_center(r, td_value_to_str(r, self), td_arg_int(r, a[0], 80, "center"),
                          td_value_cstr(" "));
 }
 
-CALL(f_format)
+TD_BUILTIN_CALL(f_format)
 {
     struct td_value args = td_value_list(r, TD_V_TUPLE, call->npos);
     if (call->npos && call->nkw)
@@ -134,7 +127,7 @@ CALL(f_format)
     return td_value_percent(r, td_value_to_str(r, self), args);
 }
 
-RUN(f_wordcount)
+TD_BUILTIN_RUN(f_wordcount)
 {
     (void)a;
     struct td_value s = td_value_to_str(r, self);
@@ -161,7 +154,7 @@ static struct td_value indentation(struct td_render *r, struct td_value width)
     return td_value_binary(r, TD_OP_MUL, td_value_cstr(" "), td_value_int(n));
 }
 
-RUN(f_indent)
+TD_BUILTIN_RUN(f_indent)
 {
     struct td_value by = indentation(r, a[0]);
     bool first = td_arg_bool(r, a[1], false), blank = td_arg_bool(r, a[2], false);
@@ -188,7 +181,7 @@ RUN(f_indent)
     return v;
 }
 
-RUN(f_truncate)
+TD_BUILTIN_RUN(f_truncate)
 {
     int64_t length = td_arg_int(r, a[0], 255, "truncate");
     bool kill = td_arg_bool(r, a[1], false);
@@ -233,7 +226,7 @@ static void put_url(struct td_render *r, struct td_value v, bool query)
     }
 }
 
-RUN(f_urlencode)
+TD_BUILTIN_RUN(f_urlencode)
 {
     (void)a;
     struct td_buf *before;
@@ -265,7 +258,7 @@ RUN(f_urlencode)
 
 /* ---- values ---------------------------------------------------------------------- */
 
-RUN(f_default)
+TD_BUILTIN_RUN(f_default)
 {
     struct td_value other = a[0].kind == TD_V_MISSING ? td_value_cstr("") : a[0];
     bool falsy = td_arg_bool(r, a[1], false);
@@ -274,7 +267,7 @@ RUN(f_default)
     return self;
 }
 
-RUN(f_abs)
+TD_BUILTIN_RUN(f_abs)
 {
     (void)a;
     if (td_value_is_int(self)) {
@@ -295,7 +288,7 @@ static struct td_value float_to_int(struct td_render *r, double f)
     return td_value_int((int64_t)f);
 }
 
-RUN(f_int)
+TD_BUILTIN_RUN(f_int)
 {
     struct td_value absent = a[0].kind == TD_V_MISSING ? td_value_int(0) : a[0];
     int64_t base = td_arg_int(r, a[1], 10, "int"), i;
@@ -325,7 +318,7 @@ RUN(f_int)
     return float_to_int(r, f);
 }
 
-RUN(f_float)
+TD_BUILTIN_RUN(f_float)
 {
     struct td_value absent = a[0].kind == TD_V_MISSING ? td_value_float(0.0) : a[0];
     double f;
@@ -385,7 +378,7 @@ static struct td_value round_int(struct td_render *r, int64_t i, int64_t digits)
     return td_value_int(base);
 }
 
-RUN(f_round)
+TD_BUILTIN_RUN(f_round)
 {
     int64_t digits = td_arg_int(r, a[0], 0, "round");
     bool common = a[1].kind == TD_V_MISSING || td_value_str_is(a[1], "common");
@@ -406,14 +399,14 @@ RUN(f_round)
     return td_value_float((up ? ceil(f) : floor(f)) / unit);
 }
 
-RUN(f_tojson)
+TD_BUILTIN_RUN(f_tojson)
 {
     struct td_value args[TD_MAX_PARAMS] = {self, a[0], a[1], a[2], a[3]};
     return td_value_to_json(r, args);
 }
 
 /* The attribute or method only, never the item of that name. */
-RUN(f_attr)
+TD_BUILTIN_RUN(f_attr)
 {
     if (!td_arg_str(r, a[0], "attr"))
         return td_value_undef();

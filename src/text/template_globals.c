@@ -15,13 +15,6 @@
 #include <string.h>
 #include <time.h>
 
-#define RUN(name)                                                                      \
-    static struct td_value name(struct td_render *r, struct td_value self,             \
-                                const struct td_value *a)
-#define CALL(name)                                                                     \
-    static struct td_value name(struct td_render *r, struct td_value self,             \
-                                const struct td_call *call)
-
 /* ---- functions ------------------------------------------------------------------- */
 
 /* How many numbers a range has; the difference is taken unsigned, it may not fit. */
@@ -34,7 +27,7 @@ static uint64_t range_count(int64_t start, int64_t stop, int64_t step)
     return 0;
 }
 
-RUN(fn_range)
+TD_BUILTIN_RUN(fn_range)
 {
     (void)self;
     struct td_range *g = td_render_alloc(r, 1, sizeof(*g));
@@ -53,13 +46,13 @@ RUN(fn_range)
     return (struct td_value){.kind = TD_V_RANGE, .u.range = g};
 }
 
-CALL(fn_dict)
+TD_BUILTIN_CALL(fn_dict)
 {
     (void)self;
     return td_value_make_dict(r, call, "dict");
 }
 
-CALL(fn_namespace)
+TD_BUILTIN_CALL(fn_namespace)
 {
     (void)self;
     struct td_value v = td_value_make_dict(r, call, "namespace");
@@ -85,7 +78,7 @@ static struct td_value new_cycler(struct td_render *r, enum td_value_kind kind,
     return (struct td_value){.kind = (uint8_t)kind, .u.cycler = c};
 }
 
-CALL(fn_cycler)
+TD_BUILTIN_CALL(fn_cycler)
 {
     (void)self;
     if (call->npos == 0 || call->nkw)
@@ -96,14 +89,14 @@ CALL(fn_cycler)
     return new_cycler(r, TD_V_CYCLER, items);
 }
 
-RUN(fn_joiner)
+TD_BUILTIN_RUN(fn_joiner)
 {
     (void)self;
     return new_cycler(r, TD_V_JOINER,
                       a[0].kind == TD_V_MISSING ? td_value_cstr(", ") : a[0]);
 }
 
-RUN(fn_raise_exception)
+TD_BUILTIN_RUN(fn_raise_exception)
 {
     (void)self;
     struct td_value text = td_value_to_str(r, a[0]);
@@ -188,7 +181,7 @@ static void put_time(struct td_render *r, char c, const struct tm *tm, long micr
     td_render_put(r, text, n);
 }
 
-RUN(fn_strftime_now)
+TD_BUILTIN_RUN(fn_strftime_now)
 {
     (void)self;
     double now = td_clock_wall();
@@ -243,28 +236,28 @@ static struct td_value view(struct td_value dict, uint8_t flags)
     return (struct td_value){.kind = TD_V_VIEW, .flags = flags, .u.dict = dict.u.dict};
 }
 
-RUN(dict_keys)
+TD_BUILTIN_RUN(dict_keys)
 {
     (void)r;
     (void)a;
     return view(self, TD_VF_KEYS);
 }
 
-RUN(dict_values)
+TD_BUILTIN_RUN(dict_values)
 {
     (void)r;
     (void)a;
     return view(self, TD_VF_VALUES);
 }
 
-RUN(dict_items)
+TD_BUILTIN_RUN(dict_items)
 {
     (void)r;
     (void)a;
     return view(self, TD_VF_ITEMS);
 }
 
-RUN(dict_get)
+TD_BUILTIN_RUN(dict_get)
 {
     const struct td_value *v = td_value_dict_get(r, self.u.dict, a[0]);
     if (v)
@@ -272,7 +265,7 @@ RUN(dict_get)
     return a[1].kind == TD_V_MISSING ? td_value_none() : a[1];
 }
 
-RUN(dict_copy)
+TD_BUILTIN_RUN(dict_copy)
 {
     (void)a;
     struct td_call call = {.pos = &self, .npos = 1};
@@ -290,7 +283,7 @@ static const struct td_builtin dict_methods[] = {
 
 /* ---- methods of lists and tuples ------------------------------------------------- */
 
-RUN(list_count)
+TD_BUILTIN_RUN(list_count)
 {
     int64_t n = 0;
     for (uint32_t i = 0; i < self.len && td_render_ok(r); i++)
@@ -298,7 +291,7 @@ RUN(list_count)
     return td_value_int(n);
 }
 
-RUN(list_index)
+TD_BUILTIN_RUN(list_index)
 {
     int64_t from = td_arg_int(r, a[1], 0, "index"), n = self.len;
     int64_t to = td_arg_int(r, a[2], n, "index");
@@ -311,7 +304,7 @@ RUN(list_index)
     return td_render_fail(r, "%s is not in %s", shown.s, td_value_type(self));
 }
 
-RUN(list_copy)
+TD_BUILTIN_RUN(list_copy)
 {
     (void)a;
     return td_value_collect(r, self, TD_V_LIST);
@@ -340,7 +333,7 @@ static const struct td_builtin tuple_methods[] = {
 
 /* ---- methods of the rest --------------------------------------------------------- */
 
-RUN(cycler_next)
+TD_BUILTIN_RUN(cycler_next)
 {
     (void)r;
     (void)a;
@@ -350,7 +343,7 @@ RUN(cycler_next)
     return v;
 }
 
-RUN(cycler_reset)
+TD_BUILTIN_RUN(cycler_reset)
 {
     (void)r;
     (void)a;
@@ -364,7 +357,7 @@ static const struct td_builtin cycler_methods[] = {
     {NULL, NULL, 0, NULL, NULL},
 };
 
-RUN(float_is_integer)
+TD_BUILTIN_RUN(float_is_integer)
 {
     (void)r;
     (void)a;

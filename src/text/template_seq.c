@@ -9,26 +9,19 @@
 
 #include <string.h>
 
-#define RUN(name)                                                                      \
-    static struct td_value name(struct td_render *r, struct td_value self,             \
-                                const struct td_value *a)
-#define CALL(name)                                                                     \
-    static struct td_value name(struct td_render *r, struct td_value self,             \
-                                const struct td_call *call)
-
-RUN(f_length)
+TD_BUILTIN_RUN(f_length)
 {
     (void)a;
     return td_value_int(td_value_len(r, self));
 }
 
-RUN(f_list)
+TD_BUILTIN_RUN(f_list)
 {
     (void)a;
     return td_value_collect(r, self, TD_V_LIST);
 }
 
-RUN(f_first)
+TD_BUILTIN_RUN(f_first)
 {
     (void)a;
     struct td_iter it;
@@ -39,7 +32,7 @@ RUN(f_first)
     return td_value_hint(r, "No first item, sequence was empty.");
 }
 
-RUN(f_last)
+TD_BUILTIN_RUN(f_last)
 {
     (void)a;
     struct td_iter it;
@@ -50,7 +43,7 @@ RUN(f_last)
     return td_value_hint(r, "No last item, sequence was empty.");
 }
 
-RUN(f_join)
+TD_BUILTIN_RUN(f_join)
 {
     struct td_value sep = td_value_cstr("");
     if (a[0].kind != TD_V_MISSING)
@@ -64,7 +57,7 @@ RUN(f_join)
     return td_str_join(r, sep, td_value_iter(it), true);
 }
 
-RUN(f_items)
+TD_BUILTIN_RUN(f_items)
 {
     (void)a;
     if (self.kind != TD_V_DICT && self.kind != TD_V_UNDEF)
@@ -79,7 +72,7 @@ RUN(f_items)
     return td_value_iter(it);
 }
 
-RUN(f_reverse)
+TD_BUILTIN_RUN(f_reverse)
 {
     (void)a;
     if (self.kind == TD_V_STR)
@@ -161,7 +154,7 @@ static bool has_keyword(const struct td_call *call, const char *name)
     return false;
 }
 
-CALL(f_map)
+TD_BUILTIN_CALL(f_map)
 {
     /* nothing is checked for an empty input, not even the arguments */
     struct td_value in = td_value_truth(r, self) ? self : td_value_undef();
@@ -198,27 +191,27 @@ static struct td_value select_items(struct td_render *r, struct td_value self,
     return td_render_ok(r) ? td_value_iter(it) : td_value_undef();
 }
 
-CALL(f_select)
+TD_BUILTIN_CALL(f_select)
 {
     return select_items(r, self, call, false, false);
 }
 
-CALL(f_reject)
+TD_BUILTIN_CALL(f_reject)
 {
     return select_items(r, self, call, true, false);
 }
 
-CALL(f_selectattr)
+TD_BUILTIN_CALL(f_selectattr)
 {
     return select_items(r, self, call, false, true);
 }
 
-CALL(f_rejectattr)
+TD_BUILTIN_CALL(f_rejectattr)
 {
     return select_items(r, self, call, true, true);
 }
 
-RUN(f_unique)
+TD_BUILTIN_RUN(f_unique)
 {
     struct td_iter *it = td_iter_new(r, TD_IT_UNIQUE, self);
     struct td_value seen = td_value_dict(r, 0);
@@ -230,7 +223,7 @@ RUN(f_unique)
     return td_value_iter(it);
 }
 
-RUN(f_batch)
+TD_BUILTIN_RUN(f_batch)
 {
     struct td_iter *it = td_iter_new(r, TD_IT_BATCH, self);
     if (!it)
@@ -240,7 +233,7 @@ RUN(f_batch)
     return td_value_iter(it);
 }
 
-RUN(f_slice)
+TD_BUILTIN_RUN(f_slice)
 {
     struct td_value list = td_value_collect(r, self, TD_V_LIST);
     struct td_iter *it = td_iter_new(r, TD_IT_SLICE, list);
@@ -338,7 +331,7 @@ static struct td_path *sort_paths(struct td_render *r, struct td_value attribute
     return paths;
 }
 
-RUN(f_sort)
+TD_BUILTIN_RUN(f_sort)
 {
     size_t npaths = 0, n = 0;
     bool reverse = td_arg_bool(r, a[0], false), exact = td_arg_bool(r, a[1], false);
@@ -349,7 +342,7 @@ RUN(f_sort)
     return items_of(r, v, n);
 }
 
-RUN(f_dictsort)
+TD_BUILTIN_RUN(f_dictsort)
 {
     bool exact = td_arg_bool(r, a[0], false), reverse = td_arg_bool(r, a[2], false);
     bool by_value = td_value_str_is(a[1], "value");
@@ -369,7 +362,7 @@ RUN(f_dictsort)
     return items_of(r, v, n);
 }
 
-RUN(f_groupby)
+TD_BUILTIN_RUN(f_groupby)
 {
     struct td_path path = td_path_parse(r, a[0]), exact;
     path.fallback = a[1];
@@ -412,17 +405,17 @@ static struct td_value extreme(struct td_render *r, struct td_value self,
     return td_value_hint(r, "No aggregated item, sequence was empty.");
 }
 
-RUN(f_min)
+TD_BUILTIN_RUN(f_min)
 {
     return extreme(r, self, a, TD_OP_LT);
 }
 
-RUN(f_max)
+TD_BUILTIN_RUN(f_max)
 {
     return extreme(r, self, a, TD_OP_GT);
 }
 
-RUN(f_sum)
+TD_BUILTIN_RUN(f_sum)
 {
     struct td_path path = td_path_parse(r, a[0]);
     struct td_value total = a[1].kind == TD_V_MISSING ? td_value_int(0) : a[1], x;

@@ -10,13 +10,6 @@
 #include <string.h>
 #include <utf8proc.h>
 
-#define RUN(name)                                                                      \
-    static struct td_value name(struct td_render *r, struct td_value self,             \
-                                const struct td_value *a)
-#define CALL(name)                                                                     \
-    static struct td_value name(struct td_render *r, struct td_value self,             \
-                                const struct td_call *call)
-
 /* Pieces of a safe string are safe. */
 static void mark_items(struct td_value list, uint8_t flags)
 {
@@ -34,25 +27,25 @@ static struct td_value piece(struct td_value self, size_t from, size_t n)
 
 /* ---- case ------------------------------------------------------------------------ */
 
-RUN(str_upper)
+TD_BUILTIN_RUN(str_upper)
 {
     (void)a;
     return td_str_case(r, self, TD_CASE_UPPER);
 }
 
-RUN(str_lower)
+TD_BUILTIN_RUN(str_lower)
 {
     (void)a;
     return td_str_case(r, self, TD_CASE_LOWER);
 }
 
-RUN(str_casefold)
+TD_BUILTIN_RUN(str_casefold)
 {
     (void)a;
     return td_str_case(r, self, TD_CASE_FOLD);
 }
 
-RUN(str_capitalize)
+TD_BUILTIN_RUN(str_capitalize)
 {
     (void)a;
     return td_str_capitalize(r, self);
@@ -89,13 +82,13 @@ static struct td_value change_case(struct td_render *r, struct td_value self,
     return v;
 }
 
-RUN(str_title)
+TD_BUILTIN_RUN(str_title)
 {
     (void)a;
     return change_case(r, self, true);
 }
 
-RUN(str_swapcase)
+TD_BUILTIN_RUN(str_swapcase)
 {
     (void)a;
     return change_case(r, self, false);
@@ -103,17 +96,17 @@ RUN(str_swapcase)
 
 /* ---- strip, pad ------------------------------------------------------------------ */
 
-RUN(str_strip)
+TD_BUILTIN_RUN(str_strip)
 {
     return td_str_strip(r, self, a[0], true, true);
 }
 
-RUN(str_lstrip)
+TD_BUILTIN_RUN(str_lstrip)
 {
     return td_str_strip(r, self, a[0], true, false);
 }
 
-RUN(str_rstrip)
+TD_BUILTIN_RUN(str_rstrip)
 {
     return td_str_strip(r, self, a[0], false, true);
 }
@@ -135,7 +128,7 @@ static bool fill_char(struct td_render *r, const struct td_value *a,
     return true;
 }
 
-RUN(str_center)
+TD_BUILTIN_RUN(str_center)
 {
     struct td_value fill;
     if (!fill_char(r, a, &fill))
@@ -163,7 +156,7 @@ static struct td_value padded(struct td_render *r, struct td_value self, int64_t
     return v;
 }
 
-RUN(str_ljust)
+TD_BUILTIN_RUN(str_ljust)
 {
     struct td_value fill;
     if (!fill_char(r, a, &fill))
@@ -171,7 +164,7 @@ RUN(str_ljust)
     return padded(r, self, td_arg_int(r, a[0], 0, "ljust"), fill, self.len);
 }
 
-RUN(str_rjust)
+TD_BUILTIN_RUN(str_rjust)
 {
     struct td_value fill;
     if (!fill_char(r, a, &fill))
@@ -179,13 +172,13 @@ RUN(str_rjust)
     return padded(r, self, td_arg_int(r, a[0], 0, "rjust"), fill, 0);
 }
 
-RUN(str_zfill)
+TD_BUILTIN_RUN(str_zfill)
 {
     bool sign = self.len && (self.u.s[0] == '-' || self.u.s[0] == '+');
     return padded(r, self, td_arg_int(r, a[0], 0, "zfill"), td_value_cstr("0"), sign);
 }
 
-RUN(str_expandtabs)
+TD_BUILTIN_RUN(str_expandtabs)
 {
     int64_t size = td_arg_int(r, a[0], 8, "expandtabs"), column = 0;
     struct td_buf *before;
@@ -245,12 +238,12 @@ static int64_t position(struct td_render *r, struct td_value self,
     return at < 0 ? -1 : start + (int64_t)td_str_chars(w.u.s, (size_t)at);
 }
 
-RUN(str_find)
+TD_BUILTIN_RUN(str_find)
 {
     return td_value_int(position(r, self, a, false));
 }
 
-RUN(str_rfind)
+TD_BUILTIN_RUN(str_rfind)
 {
     return td_value_int(position(r, self, a, true));
 }
@@ -260,17 +253,17 @@ static struct td_value found(struct td_render *r, int64_t at)
     return at < 0 ? td_render_fail(r, "substring not found") : td_value_int(at);
 }
 
-RUN(str_index)
+TD_BUILTIN_RUN(str_index)
 {
     return found(r, position(r, self, a, false));
 }
 
-RUN(str_rindex)
+TD_BUILTIN_RUN(str_rindex)
 {
     return found(r, position(r, self, a, true));
 }
 
-RUN(str_count)
+TD_BUILTIN_RUN(str_count)
 {
     struct td_value w;
     int64_t start, count = 0;
@@ -310,17 +303,17 @@ static struct td_value has_affix(struct td_render *r, struct td_value self,
     return td_value_bool(false);
 }
 
-RUN(str_startswith)
+TD_BUILTIN_RUN(str_startswith)
 {
     return has_affix(r, self, a, false);
 }
 
-RUN(str_endswith)
+TD_BUILTIN_RUN(str_endswith)
 {
     return has_affix(r, self, a, true);
 }
 
-RUN(str_removeprefix)
+TD_BUILTIN_RUN(str_removeprefix)
 {
     if (!td_arg_str(r, a[0], "removeprefix"))
         return td_value_undef();
@@ -328,7 +321,7 @@ RUN(str_removeprefix)
     return has ? piece(self, a[0].len, self.len - a[0].len) : self;
 }
 
-RUN(str_removesuffix)
+TD_BUILTIN_RUN(str_removesuffix)
 {
     if (!td_arg_str(r, a[0], "removesuffix"))
         return td_value_undef();
@@ -337,7 +330,7 @@ RUN(str_removesuffix)
     return has ? piece(self, 0, rest) : self;
 }
 
-RUN(str_replace)
+TD_BUILTIN_RUN(str_replace)
 {
     if (!td_arg_str(r, a[0], "replace") || !td_arg_str(r, a[1], "replace"))
         return td_value_undef();
@@ -449,17 +442,17 @@ static struct td_value split(struct td_render *r, struct td_value self,
     return out;
 }
 
-RUN(str_split)
+TD_BUILTIN_RUN(str_split)
 {
     return split(r, self, a, false);
 }
 
-RUN(str_rsplit)
+TD_BUILTIN_RUN(str_rsplit)
 {
     return split(r, self, a, true);
 }
 
-RUN(str_splitlines)
+TD_BUILTIN_RUN(str_splitlines)
 {
     struct td_value out = td_str_lines(r, self, td_arg_bool(r, a[0], false));
     if (td_render_ok(r))
@@ -492,17 +485,17 @@ static struct td_value partition(struct td_render *r, struct td_value self,
     return out;
 }
 
-RUN(str_partition)
+TD_BUILTIN_RUN(str_partition)
 {
     return partition(r, self, a[0], false);
 }
 
-RUN(str_rpartition)
+TD_BUILTIN_RUN(str_rpartition)
 {
     return partition(r, self, a[0], true);
 }
 
-RUN(str_join)
+TD_BUILTIN_RUN(str_join)
 {
     return td_str_join(r, self, a[0], false);
 }
@@ -567,7 +560,7 @@ static bool is_ascii(int32_t c)
 }
 
 #define QUESTION(name, test, empty)                                                    \
-    RUN(name)                                                                          \
+    TD_BUILTIN_RUN(name)                                                               \
     {                                                                                  \
         (void)a;                                                                       \
         return all_chars(r, self, test, empty);                                        \
@@ -598,19 +591,19 @@ static struct td_value one_case(struct td_render *r, struct td_value self, bool 
     return td_value_bool(any);
 }
 
-RUN(str_islower)
+TD_BUILTIN_RUN(str_islower)
 {
     (void)a;
     return one_case(r, self, false);
 }
 
-RUN(str_isupper)
+TD_BUILTIN_RUN(str_isupper)
 {
     (void)a;
     return one_case(r, self, true);
 }
 
-RUN(str_istitle)
+TD_BUILTIN_RUN(str_istitle)
 {
     (void)a;
     bool any = false, inside = false;
@@ -627,7 +620,7 @@ RUN(str_istitle)
     return td_value_bool(any);
 }
 
-RUN(str_isidentifier)
+TD_BUILTIN_RUN(str_isidentifier)
 {
     (void)a;
     size_t n;
@@ -642,12 +635,12 @@ RUN(str_isidentifier)
 
 /* ---- formatting ------------------------------------------------------------------ */
 
-CALL(str_format)
+TD_BUILTIN_CALL(str_format)
 {
     return td_value_format(r, self, call);
 }
 
-RUN(str_format_map)
+TD_BUILTIN_RUN(str_format_map)
 {
     struct td_call call = {.pos = NULL};
     if (a[0].kind != TD_V_DICT)

@@ -6,13 +6,9 @@
 #include "text/template_tree.h"
 #include "text/template_value.h"
 
-#define RUN(name)                                                                      \
-    static struct td_value name(struct td_render *r, struct td_value self,             \
-                                const struct td_value *a)
-
 /* A test on the kind of value alone. */
 #define KIND(name, expr)                                                               \
-    RUN(name)                                                                          \
+    TD_BUILTIN_RUN(name)                                                               \
     {                                                                                  \
         (void)r;                                                                       \
         (void)a;                                                                       \
@@ -45,21 +41,21 @@ static struct td_value remainder_of(struct td_render *r, struct td_value self,
     return td_value_binary(r, TD_OP_MOD, self, by);
 }
 
-RUN(t_odd)
+TD_BUILTIN_RUN(t_odd)
 {
     (void)a;
     return td_value_bool(
         td_value_eq(r, remainder_of(r, self, td_value_int(2)), td_value_int(1)));
 }
 
-RUN(t_even)
+TD_BUILTIN_RUN(t_even)
 {
     (void)a;
     return td_value_bool(
         td_value_eq(r, remainder_of(r, self, td_value_int(2)), td_value_int(0)));
 }
 
-RUN(t_divisibleby)
+TD_BUILTIN_RUN(t_divisibleby)
 {
     return td_value_bool(td_value_eq(r, remainder_of(r, self, a[0]), td_value_int(0)));
 }
@@ -73,67 +69,67 @@ static struct td_value ask_str(struct td_render *r, struct td_value self,
     return m ? td_builtin_call(r, m, s, &none) : td_value_bool(false);
 }
 
-RUN(t_lower)
+TD_BUILTIN_RUN(t_lower)
 {
     (void)a;
     return ask_str(r, self, "islower");
 }
 
-RUN(t_upper)
+TD_BUILTIN_RUN(t_upper)
 {
     (void)a;
     return ask_str(r, self, "isupper");
 }
 
-RUN(t_sameas)
+TD_BUILTIN_RUN(t_sameas)
 {
     (void)r;
     return td_value_bool(td_value_same(self, a[0]));
 }
 
-RUN(t_in)
+TD_BUILTIN_RUN(t_in)
 {
     return td_value_bool(td_value_in(r, self, a[0]));
 }
 
-RUN(t_eq)
+TD_BUILTIN_RUN(t_eq)
 {
     return td_value_bool(td_value_eq(r, self, a[0]));
 }
 
-RUN(t_ne)
+TD_BUILTIN_RUN(t_ne)
 {
     return td_value_bool(!td_value_eq(r, self, a[0]));
 }
 
-RUN(t_lt)
+TD_BUILTIN_RUN(t_lt)
 {
     return td_value_bool(td_value_order(r, self, a[0], TD_OP_LT));
 }
 
-RUN(t_le)
+TD_BUILTIN_RUN(t_le)
 {
     return td_value_bool(td_value_order(r, self, a[0], TD_OP_LE));
 }
 
-RUN(t_gt)
+TD_BUILTIN_RUN(t_gt)
 {
     return td_value_bool(td_value_order(r, self, a[0], TD_OP_GT));
 }
 
-RUN(t_ge)
+TD_BUILTIN_RUN(t_ge)
 {
     return td_value_bool(td_value_order(r, self, a[0], TD_OP_GE));
 }
 
-RUN(t_filter)
+TD_BUILTIN_RUN(t_filter)
 {
     (void)r;
     (void)a;
     return td_value_bool(self.kind == TD_V_STR && td_filter_find(self.u.s, self.len));
 }
 
-RUN(t_test)
+TD_BUILTIN_RUN(t_test)
 {
     (void)r;
     (void)a;

@@ -443,6 +443,14 @@ struct td_builtin {
                             const struct td_call *call);
 };
 
+/* Heads of the functions that go into `run` and `call`. */
+#define TD_BUILTIN_RUN(name)                                                           \
+    static struct td_value name(struct td_render *r, struct td_value self,             \
+                                const struct td_value *a)
+#define TD_BUILTIN_CALL(name)                                                          \
+    static struct td_value name(struct td_render *r, struct td_value self,             \
+                                const struct td_call *call)
+
 /* By name; NULL: there is none. A table ends with a NULL name. */
 const struct td_builtin *td_builtin_find(const struct td_builtin *table, const char *s,
                                          size_t len);
