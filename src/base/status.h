@@ -83,6 +83,45 @@
     X(TD_E_DEVICE, "device", "a GPU cannot be used",                                   \
       "the driver or the program does not fit it, or it stopped working",              \
       "look at nvidia-smi and dmesg; --device cpu does without")                       \
+    X(TD_E_HOSTS, "bad-hosts", "the list of hosts cannot be used",                     \
+      "no entry is this machine, or two entries are the same one",                     \
+      "run tandem on one of the hosts and name each of them once")                     \
+    X(TD_E_NAME, "bad-name", "a host name leads to the wrong place",                   \
+      "it does not resolve, or resolves to an address that cannot be reached",         \
+      "give --hosts addresses of the network that works")                              \
+    X(TD_E_SSH, "ssh", "a host cannot be entered by ssh",                              \
+      "ssh failed before it could start anything there",                               \
+      "make `ssh -o BatchMode=yes HOST true` work")                                    \
+    X(TD_E_PROGRAM, "remote-program", "tandem cannot run on a host",                   \
+      "the program is missing there, is of another build or does not start",           \
+      "install the same build there, or run tandem from the folder of `make bundle`")  \
+    X(TD_E_NO_MPI, "no-mpi", "Open MPI is missing on a host",                          \
+      "its library or its daemon orted is not installed, or not in PATH of ssh",       \
+      "install openmpi-bin there")                                                     \
+    X(TD_E_NETWORK, "no-network", "no network joins the hosts",                        \
+      "no network that they share could be used in both directions",                   \
+      "look at the addresses that are named; --fabric CIDR names the one to use")      \
+    X(TD_E_ONE_WAY, "one-way", "a network works in one direction only",                \
+      "connections from one host arrive, those of the other do not",                   \
+      "look at the firewall and the routes of the host that is named")                 \
+    X(TD_E_FIREWALL, "firewall", "a firewall stops tandem's ports",                    \
+      "a host answers on other ports, but not on those that tandem uses",              \
+      "let TCP ports 46000 to 46199 through on the network between the hosts")         \
+    X(TD_E_DUPLICATE, "duplicate-address", "two machines have the same address",       \
+      "an address was given to two interfaces", "give one of them another address")    \
+    X(TD_E_MTU, "mtu", "large packets do not get through",                             \
+      "interfaces or switches between the hosts allow packets of different size",      \
+      "set the same MTU on all of them")                                               \
+    X(TD_E_SLOW_LINK, "slow-link", "a link carries far less than it says",             \
+      "a bad cable, a wrong port, or another program that uses it",                    \
+      "look at cable and switch; --fabric takes the network as it is")                 \
+    X(TD_E_CLOCK, "clock", "the clocks of the hosts differ",                           \
+      "a clock is not kept by NTP", "set the clock: timedatectl set-ntp true")         \
+    X(TD_E_MODEL_DIFFERS, "model-differs", "the hosts do not have the same model",     \
+      "files are missing, cut short or of another revision on one host",               \
+      "copy the model folder there again")                                             \
+    X(TD_E_MEMORY_TAKEN, "memory-taken", "others hold the memory",                     \
+      "another process holds what the model needs", "stop the process that is named")  \
     X(TD_E_INTERNAL, "internal", "a fault inside tandem",                              \
       "an invariant of the program does not hold",                                     \
       "report it with the command line and the event log")
