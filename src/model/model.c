@@ -154,16 +154,6 @@ static int64_t carve_work(struct td_model *m, char *base)
     return at;
 }
 
-void td_model_bytes(const struct td_model *m, struct td_model_bytes *out)
-{
-    struct td_model *sizes_only = (struct td_model *)(uintptr_t)m;
-    *out = (struct td_model_bytes){.weights = td_model_weight_bytes(m),
-                                   .kv_block = 2 * kv_bytes(m) * kv_layers(m),
-                                   .state = (conv_slot_bytes(m) + state_slot_bytes(m)) *
-                                            m->cfg.n_gdn,
-                                   .work = carve_work(sizes_only, NULL)};
-}
-
 void td_model_set_max_len(struct td_model *m, int32_t max_len)
 {
     m->limits.max_len = max_len;
@@ -185,30 +175,48 @@ static enum td_status make_work(struct td_model *m, struct td_error *err)
     return s;
 }
 
-static enum td_status reserve(struct td_model *m, struct td_error *err)
+/* The largest of everything that forwards will ask of the shelf. */
+static struct td_reserve largest(const struct td_model *m)
 {
     const struct td_config *c = &m->cfg;
     const struct td_slice *l = &m->slice;
     int64_t wide =
         TD_MAX(l->heads.count * c->head_dim, l->value_heads.count * c->value_dim);
-    struct td_reserve r = {.max_rows = TD_MAX(m->limits.max_rows, m->limits.max_out),
-                           .max_seqs = m->limits.max_seqs,
-                           .max_len = m->limits.max_len,
-                           .max_k =
-                               TD_MAX(TD_MAX(wide, l->ffn.count),
-                                      (m->names.has_mtp ? 2 : 1) * (int64_t)c->hidden),
-                           .hidden = c->hidden,
-                           .n_heads = (int32_t)l->heads.count,
-                           .n_kv = (int32_t)l->kv_heads.count,
-                           .head_dim = c->head_dim,
-                           .n_k = (int32_t)l->key_heads.count,
-                           .n_v = (int32_t)l->value_heads.count,
-                           .dk = c->key_dim,
-                           .dv = c->value_dim,
-                           .experts = c->n_experts,
-                           .experts_k = c->top_k,
-                           .expert_size = l->moe_ffn.count,
-                           .shared_size = l->shared_ffn.count};
+    return (struct td_reserve){
+        .max_rows = TD_MAX(m->limits.max_rows, m->limits.max_out),
+        .max_seqs = m->limits.max_seqs,
+        .max_len = m->limits.max_len,
+        .max_k = TD_MAX(TD_MAX(wide, l->ffn.count),
+                        (m->names.has_mtp ? 2 : 1) * (int64_t)c->hidden),
+        .hidden = c->hidden,
+        .n_heads = (int32_t)l->heads.count,
+        .n_kv = (int32_t)l->kv_heads.count,
+        .head_dim = c->head_dim,
+        .n_k = (int32_t)l->key_heads.count,
+        .n_v = (int32_t)l->value_heads.count,
+        .dk = c->key_dim,
+        .dv = c->value_dim,
+        .experts = c->n_experts,
+        .experts_k = c->top_k,
+        .expert_size = l->moe_ffn.count,
+        .shared_size = l->shared_ffn.count};
+}
+
+void td_model_bytes(const struct td_model *m, struct td_model_bytes *out)
+{
+    struct td_model *sizes_only = (struct td_model *)(uintptr_t)m;
+    struct td_reserve r = largest(m);
+    *out = (struct td_model_bytes){
+        .weights = td_model_weight_bytes(m),
+        .kv_block = 2 * kv_bytes(m) * kv_layers(m),
+        .state = (conv_slot_bytes(m) + state_slot_bytes(m)) * m->cfg.n_gdn,
+        .work = carve_work(sizes_only, NULL),
+        .shelf = (int64_t)m->dev->ops.reserve_bytes(m->dev, &r)};
+}
+
+static enum td_status reserve(struct td_model *m, struct td_error *err)
+{
+    struct td_reserve r = largest(m);
     return m->dev->ops.reserve(m->dev, &r, err);
 }
 

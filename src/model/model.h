@@ -38,7 +38,8 @@ struct td_model_bytes {
     int64_t weights;  /* matrices, scales, vectors */
     int64_t kv_block; /* one KV block over all attention layers, draft head included */
     int64_t state;    /* one slot: recurrent and convolution state of all layers */
-    int64_t work;     /* activations, logits, batch (without the shelf's own) */
+    int64_t work;     /* activations, logits, batch */
+    int64_t shelf;    /* what operations work in */
 };
 
 /* Reads configuration and headers, splits the model by comm's rank and checks every

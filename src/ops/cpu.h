@@ -42,6 +42,18 @@ struct td_cpu {
     void *plan;
 };
 
+/* Parts of the work memory that reserve() sets aside, and where their addresses go. */
+struct td_cpu_area {
+    size_t bytes; /* 0: not needed */
+    void **to;
+};
+
+/* Bytes of the budget that the areas take, and taking them. They are written once, so
+ * that no step waits for the system to find a page. */
+size_t td_cpu_areas_bytes(const struct td_cpu_area *areas, size_t n);
+enum td_status td_cpu_areas_take(struct td_dev *dev, const struct td_cpu_area *areas,
+                                 size_t n, struct td_error *err);
+
 /* The calling thread's scratch area (0 outside parallel regions). */
 void *td_cpu_scratch(struct td_cpu *cpu);
 

@@ -46,7 +46,7 @@ enum {
     TD_KV_BLOCK = 64,     /* tokens in a block of the KV cache */
     TD_SCALE_BLOCK = 128, /* rows and columns that share an FP8 scale */
     TD_LINEAR_MAX = 6,    /* products that one linear() call may share an input for */
-    TD_OPS_VERSION = 1    /* rises with every change of this file that a library built
+    TD_OPS_VERSION = 2    /* rises with every change of this file that a library built
                              before it would not understand */
 };
 
@@ -246,6 +246,8 @@ struct td_ops {
                             void **out, struct td_error *err);
     enum td_status (*reserve)(struct td_dev *dev, const struct td_reserve *r,
                               struct td_error *err);
+    /* Bytes that reserve() would take from the budget. */
+    size_t (*reserve_bytes)(const struct td_dev *dev, const struct td_reserve *r);
     void (*close)(struct td_dev *dev);
 
     /* Host to device, device to device, device to host (waits), zeros. */

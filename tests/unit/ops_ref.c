@@ -11,30 +11,56 @@
 #include <math.h>
 #include <string.h>
 
+static const struct td_reserve small = {.max_rows = 16,
+                                        .max_seqs = 4,
+                                        .max_len = 256,
+                                        .max_k = 512,
+                                        .hidden = 256,
+                                        .n_heads = 4,
+                                        .n_kv = 2,
+                                        .head_dim = 64,
+                                        .n_k = 4,
+                                        .n_v = 8,
+                                        .dk = 64,
+                                        .dv = 64,
+                                        .experts = 8,
+                                        .experts_k = 4,
+                                        .expert_size = 256,
+                                        .shared_size = 256};
+
 static struct td_dev *open_dev(enum td_numerics numerics)
 {
     struct td_dev_params p = {
         .numerics = numerics, .threads = 2, .budget = 1 << 28, .level = "ref"};
-    struct td_reserve r = {.max_rows = 16,
-                           .max_seqs = 4,
-                           .max_len = 256,
-                           .max_k = 512,
-                           .hidden = 256,
-                           .n_heads = 4,
-                           .n_kv = 2,
-                           .head_dim = 64,
-                           .n_k = 4,
-                           .n_v = 8,
-                           .dk = 64,
-                           .dv = 64,
-                           .experts = 8,
-                           .experts_k = 4,
-                           .expert_size = 256,
-                           .shared_size = 256};
     struct td_dev *dev = NULL;
     assert_int_equal(td_cpu_open(&p, &dev, NULL), TD_OK);
-    assert_int_equal(dev->ops.reserve(dev, &r, NULL), TD_OK);
+    assert_int_equal(dev->ops.reserve(dev, &small, NULL), TD_OK);
     return dev;
+}
+
+/* Every level says before what it will take, with experts and without. */
+static void test_reserve(void **state)
+{
+    (void)state;
+    static const char *const levels[] = {"ref", "avx2", "avx512", "avx512bf16"};
+    for (size_t i = 0; i < 4 * TD_COUNT(levels); i++) {
+        struct td_dev_params p = {.numerics = i % 2 ? TD_NUM_BF16 : TD_NUM_F32,
+                                  .threads = 1 + (int)i % 3,
+                                  .budget = 1 << 28,
+                                  .level = levels[i / 4]};
+        struct td_reserve r = small;
+        struct td_dev *dev = NULL;
+        r.max_rows += (int32_t)i;
+        if (i % 4 > 1)
+            r.experts = r.experts_k = 0;
+        if (td_cpu_open(&p, &dev, NULL) != TD_OK)
+            continue; /* not on this processor */
+        size_t bytes = dev->ops.reserve_bytes(dev, &r);
+        assert_true(bytes > 0 && dev->used == 0);
+        assert_int_equal(dev->ops.reserve(dev, &r, NULL), TD_OK);
+        assert_int_equal(dev->used, bytes);
+        dev->ops.close(dev);
+    }
 }
 
 /* Sequences of n rows each, one block and one slot a sequence, starting at `pos`. */
@@ -356,10 +382,11 @@ static void test_levels(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_norm),   cmocka_unit_test(test_conv),
-        cmocka_unit_test(test_rope),   cmocka_unit_test(test_route),
-        cmocka_unit_test(test_delta),  cmocka_unit_test(test_linear),
-        cmocka_unit_test(test_budget), cmocka_unit_test(test_levels),
+        cmocka_unit_test(test_reserve), cmocka_unit_test(test_norm),
+        cmocka_unit_test(test_conv),    cmocka_unit_test(test_rope),
+        cmocka_unit_test(test_route),   cmocka_unit_test(test_delta),
+        cmocka_unit_test(test_linear),  cmocka_unit_test(test_budget),
+        cmocka_unit_test(test_levels),
     };
     return cmocka_run_group_tests_name("ops_ref", tests, NULL, NULL);
 }

@@ -187,21 +187,25 @@ static void cuda_close(struct td_dev *dev)
     td_free(cuda);
 }
 
+enum { AREAS = 7 };
+
+struct area {
+    size_t bytes; /* 0: not needed */
+    void **to;
+};
+
 /* The work areas that this model needs. */
-static enum td_status cuda_reserve(struct td_dev *dev, const struct td_reserve *r,
-                                   struct td_error *err)
+static void areas_of(struct td_cuda *cuda, const struct td_reserve *r,
+                     struct area out[AREAS])
 {
-    struct td_cuda *cuda = enter(dev);
+    const struct td_dev *dev = &cuda->dev;
     struct td_cuda_ctx *c = &cuda->ctx;
     size_t rows = (size_t)r->max_rows, planes = dev->numerics == TD_NUM_BF16 ? 1 : 3;
     size_t choices = rows * (size_t)r->experts_k;
     size_t mid = TD_MAX(choices * (size_t)td_cuda_pitch(r->expert_size),
                         rows * (size_t)td_cuda_pitch(r->shared_size));
     size_t wide = (size_t)td_cuda_pitch(TD_MAX(r->max_k, r->hidden));
-    const struct {
-        size_t bytes;
-        void **to;
-    } areas[] = {
+    const struct area areas[AREAS] = {
         {3 * rows * wide * sizeof(uint16_t), (void **)&c->planes},
         {r->experts ? planes * mid * sizeof(uint16_t) : 0, (void **)&c->mid},
         {choices * (size_t)r->hidden * sizeof(float), (void **)&c->out},
@@ -211,6 +215,26 @@ static enum td_status cuda_reserve(struct td_dev *dev, const struct td_reserve *
         {td_cuda_parts_bytes(r), (void **)&c->parts},
         {td_cuda_chunks_bytes(r), (void **)&c->chunks},
     };
+    memcpy(out, areas, sizeof(areas));
+}
+
+static size_t cuda_reserve_bytes(const struct td_dev *dev, const struct td_reserve *r)
+{
+    struct area areas[AREAS];
+    size_t sum = 0;
+    areas_of((struct td_cuda *)(uintptr_t)dev, r, areas); /* only asks for sizes */
+    for (size_t i = 0; i < AREAS; i++)
+        sum += (areas[i].bytes + 255) / 256 * 256;
+    return sum;
+}
+
+static enum td_status cuda_reserve(struct td_dev *dev, const struct td_reserve *r,
+                                   struct td_error *err)
+{
+    struct td_cuda *cuda = enter(dev);
+    struct td_cuda_ctx *c = &cuda->ctx;
+    struct area areas[AREAS];
+    areas_of(cuda, r, areas);
     int32_t part = (r->max_len + TD_CUDA_MOST_SPLITS - 1) / TD_CUDA_MOST_SPLITS;
     td_phase_set(cuda->phase());
     if (r->head_dim > TD_CUDA_MAX_DIM || r->dk > TD_CUDA_MAX_DIM ||
@@ -230,7 +254,7 @@ static enum td_status cuda_reserve(struct td_dev *dev, const struct td_reserve *
     }
     c->limits = *r;
     c->split = TD_MAX((part + TD_CUDA_SPLIT - 1) / TD_CUDA_SPLIT, 1) * TD_CUDA_SPLIT;
-    for (size_t i = 0; i < TD_COUNT(areas); i++) {
+    for (size_t i = 0; i < AREAS; i++) {
         enum td_status s =
             areas[i].bytes ? cuda_alloc(dev, areas[i].bytes, "work", areas[i].to, err)
                            : TD_OK;
@@ -346,6 +370,7 @@ OPERATION(experts)
 static const struct td_ops table = {
     .alloc = cuda_alloc,
     .reserve = cuda_reserve,
+    .reserve_bytes = cuda_reserve_bytes,
     .close = cuda_close,
     .put = cuda_put,
     .copy = cuda_copy,

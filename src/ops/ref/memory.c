@@ -11,11 +11,16 @@
 #include <omp.h>
 #include <string.h>
 
+static size_t round64(size_t bytes)
+{
+    return (bytes + 63) / 64 * 64;
+}
+
 static enum td_status ref_alloc(struct td_dev *dev, size_t bytes, const char *label,
                                 void **out, struct td_error *err)
 {
     struct td_cpu *cpu = (struct td_cpu *)dev;
-    size_t rounded = (bytes + 63) / 64 * 64;
+    size_t rounded = round64(bytes);
     if (rounded < bytes || rounded > dev->budget - dev->used) {
         td_error_set(err, TD_E_MEMORY_PLAN, "%s needs %s", label,
                      td_size_text((int64_t)bytes, 1).text);
@@ -59,27 +64,60 @@ static size_t thread_scratch(const struct td_reserve *r)
     return (floats * sizeof(float) + 4095) / 4096 * 4096;
 }
 
+size_t td_cpu_areas_bytes(const struct td_cpu_area *areas, size_t n)
+{
+    size_t sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += round64(areas[i].bytes);
+    return sum;
+}
+
+enum td_status td_cpu_areas_take(struct td_dev *dev, const struct td_cpu_area *areas,
+                                 size_t n, struct td_error *err)
+{
+    enum td_status s = TD_OK;
+    for (size_t i = 0; i < n && s == TD_OK; i++) {
+        if (areas[i].bytes == 0)
+            continue;
+        s = dev->ops.alloc(dev, areas[i].bytes, "work", areas[i].to, err);
+        if (s == TD_OK)
+            memset(*areas[i].to, 0, areas[i].bytes);
+    }
+    return s;
+}
+
+enum { AREAS = 4 };
+
+static void areas_of(struct td_cpu *cpu, const struct td_reserve *r,
+                     struct td_cpu_area out[AREAS])
+{
+    size_t rows = (size_t)r->max_rows, experts = r->experts ? sizeof(float) : 0;
+    size_t mid = rows * (size_t)TD_MAX(r->expert_size * r->experts_k, r->shared_size);
+    size_t sum = rows * (size_t)r->hidden * (size_t)TD_MAX(r->experts_k, 1);
+    size_t scratch = thread_scratch(r) * (size_t)cpu->dev.threads;
+    out[0] = (struct td_cpu_area){scratch, (void **)&cpu->scratch};
+    out[1] = (struct td_cpu_area){rows * (size_t)r->max_k * sizeof(float),
+                                  (void **)&cpu->rounded};
+    out[2] = (struct td_cpu_area){mid * experts, (void **)&cpu->expert_mid};
+    out[3] = (struct td_cpu_area){sum * experts, (void **)&cpu->expert_out};
+}
+
+static size_t ref_reserve_bytes(const struct td_dev *dev, const struct td_reserve *r)
+{
+    struct td_cpu_area areas[AREAS];
+    areas_of((struct td_cpu *)(uintptr_t)dev, r, areas); /* only asks for sizes */
+    return td_cpu_areas_bytes(areas, AREAS);
+}
+
 static enum td_status ref_reserve(struct td_dev *dev, const struct td_reserve *r,
                                   struct td_error *err)
 {
     struct td_cpu *cpu = (struct td_cpu *)dev;
-    size_t rows = (size_t)r->max_rows;
-    size_t mid = rows * (size_t)TD_MAX(r->expert_size * r->experts_k, r->shared_size);
-    size_t out = rows * (size_t)r->hidden * (size_t)TD_MAX(r->experts_k, 1);
+    struct td_cpu_area areas[AREAS];
+    areas_of(cpu, r, areas);
     cpu->limits = *r;
     cpu->scratch_bytes = thread_scratch(r);
-    enum td_status s = dev->ops.alloc(dev, cpu->scratch_bytes * (size_t)dev->threads,
-                                      "work", (void **)&cpu->scratch, err);
-    if (s == TD_OK)
-        s = dev->ops.alloc(dev, rows * (size_t)r->max_k * sizeof(float), "work",
-                           (void **)&cpu->rounded, err);
-    if (s == TD_OK && r->experts)
-        s = dev->ops.alloc(dev, mid * sizeof(float), "work", (void **)&cpu->expert_mid,
-                           err);
-    if (s == TD_OK && r->experts)
-        s = dev->ops.alloc(dev, out * sizeof(float), "work", (void **)&cpu->expert_out,
-                           err);
-    return s;
+    return td_cpu_areas_take(dev, areas, AREAS, err);
 }
 
 void *td_cpu_scratch(struct td_cpu *cpu)
@@ -137,6 +175,7 @@ void td_ref_fill_memory(struct td_ops *ops)
 {
     ops->alloc = ref_alloc;
     ops->reserve = ref_reserve;
+    ops->reserve_bytes = ref_reserve_bytes;
     ops->close = ref_close;
     ops->put = ref_copy;
     ops->copy = ref_copy;

@@ -80,62 +80,53 @@ static size_t thread_scratch(const struct td_reserve *r)
     return (bytes + 4095) / 4096 * 4096;
 }
 
-/* Sizes of the shared areas. */
-struct sizes {
-    size_t scratch, inputs[X86_FORMS], mid, out, groups, plan, parts;
-};
+enum { AREAS = 9 };
 
-static struct sizes sizes_of(const struct td_dev *dev, const struct td_reserve *r)
+static void areas_of(struct td_cpu *cpu, const struct td_reserve *r,
+                     struct td_cpu_area out[AREAS])
 {
     size_t rows = (size_t)r->max_rows, k = (size_t)r->experts_k;
-    size_t wide = td_x86_stride(r->max_k, X86_RAW), e = (size_t)r->experts;
-    bool bf16 = dev->numerics == TD_NUM_BF16;
-    struct sizes s = {.scratch = thread_scratch(r) * (size_t)dev->threads};
-    s.inputs[X86_NARROW] = bf16 ? rows * td_x86_stride(r->max_k, X86_NARROW) : 0;
-    s.inputs[X86_ROUNDED] = bf16 ? rows * wide : 0;
-    s.inputs[X86_RAW] = !bf16 || r->hidden % TD_SCALE_BLOCK ? rows * wide : 0;
-    s.parts = (size_t)(X86_SHARED_TASKS * dev->threads * X86_ATTENTION_PARTS) *
-              query_floats(r, 1) * sizeof(float);
-    if (r->experts) {
-        s.mid = rows * (td_x86_stride(r->expert_size, X86_RAW) * k +
-                        td_x86_stride(r->shared_size, X86_RAW));
-        s.out = rows * (k + 1) * (size_t)r->hidden * sizeof(float);
-        s.groups = (rows * k + 2 * e + 2) * sizeof(int32_t);
-        s.plan = (e + 1) * X86_NETWORK_BYTES;
-    }
-    return s;
+    size_t threads = (size_t)cpu->dev.threads, e = (size_t)r->experts;
+    size_t wide = rows * td_x86_stride(r->max_k, X86_RAW);
+    size_t mid = td_x86_stride(r->expert_size, X86_RAW) * k +
+                 td_x86_stride(r->shared_size, X86_RAW);
+    bool bf16 = cpu->dev.numerics == TD_NUM_BF16;
+    const struct td_cpu_area areas[AREAS] = {
+        {thread_scratch(r) * threads, (void **)&cpu->scratch},
+        {bf16 ? rows * td_x86_stride(r->max_k, X86_NARROW) : 0,
+         (void **)&cpu->inputs[X86_NARROW]},
+        {bf16 ? wide : 0, (void **)&cpu->inputs[X86_ROUNDED]},
+        {!bf16 || r->hidden % TD_SCALE_BLOCK ? wide : 0,
+         (void **)&cpu->inputs[X86_RAW]},
+        {X86_SHARED_TASKS * threads * X86_ATTENTION_PARTS * query_floats(r, 1) *
+             sizeof(float),
+         (void **)&cpu->parts},
+        {e ? rows * mid : 0, (void **)&cpu->expert_mid},
+        {e ? rows * (k + 1) * (size_t)r->hidden * sizeof(float) : 0,
+         (void **)&cpu->expert_out},
+        {e ? (rows * k + 2 * e + 2) * sizeof(int32_t) : 0, (void **)&cpu->groups},
+        {e ? (e + 1) * X86_NETWORK_BYTES : 0, &cpu->plan},
+    };
+    memcpy(out, areas, sizeof(areas));
+}
+
+size_t td_x86_reserve_bytes(const struct td_dev *dev, const struct td_reserve *r)
+{
+    struct td_cpu_area areas[AREAS];
+    areas_of((struct td_cpu *)(uintptr_t)dev, r, areas); /* only asks for sizes */
+    return td_cpu_areas_bytes(areas, AREAS);
 }
 
 enum td_status td_x86_reserve(struct td_dev *dev, const struct td_reserve *r,
                               struct td_error *err)
 {
     struct td_cpu *cpu = (struct td_cpu *)dev;
-    struct sizes n = sizes_of(dev, r);
-    const struct {
-        size_t bytes;
-        void **to;
-    } area[] = {
-        {n.scratch, (void **)&cpu->scratch},
-        {n.inputs[X86_NARROW], (void **)&cpu->inputs[X86_NARROW]},
-        {n.inputs[X86_ROUNDED], (void **)&cpu->inputs[X86_ROUNDED]},
-        {n.inputs[X86_RAW], (void **)&cpu->inputs[X86_RAW]},
-        {n.mid, (void **)&cpu->expert_mid},
-        {n.out, (void **)&cpu->expert_out},
-        {n.groups, (void **)&cpu->groups},
-        {n.plan, &cpu->plan},
-        {n.parts, (void **)&cpu->parts},
-    };
+    struct td_cpu_area areas[AREAS];
+    areas_of(cpu, r, areas);
     cpu->limits = *r;
     cpu->panel_bytes = panel_bytes(r);
     cpu->scratch_bytes = thread_scratch(r);
-    for (size_t i = 0; i < TD_COUNT(area); i++) {
-        enum td_status s =
-            area[i].bytes ? dev->ops.alloc(dev, area[i].bytes, "work", area[i].to, err)
-                          : TD_OK;
-        if (s != TD_OK)
-            return s;
-    }
-    return TD_OK;
+    return td_cpu_areas_take(dev, areas, AREAS, err);
 }
 
 void td_x86_group(struct td_cpu *cpu, const int32_t *id, int32_t choices,

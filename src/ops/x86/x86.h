@@ -71,6 +71,7 @@ void td_x86_group(struct td_cpu *cpu, const int32_t *id, int32_t choices,
                   int32_t experts, struct td_x86_groups *g);
 
 /* Sets aside what the kernels need: see struct td_cpu. */
+size_t td_x86_reserve_bytes(const struct td_dev *dev, const struct td_reserve *r);
 enum td_status td_x86_reserve(struct td_dev *dev, const struct td_reserve *r,
                               struct td_error *err);
 
