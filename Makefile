@@ -183,6 +183,9 @@ unit: $(UNIT)  ## build and run the unit tests (T=NAME for one)
 test: all $(UNIT)  ## all tests that need no network: unit tests, cases, end to end
 	@TANDEM=$(B)/tandem tests/run.sh $(UNIT) $(E2E)
 
+hosts: all  ## tests of several machines, on pretended ones (HOSTS="-k NAME" for some)
+	@TANDEM=$(B)/tandem HOSTS='$(HOSTS)' tests/run.sh tests/hosts/run.sh
+
 # EVAL: sixteen questions of each evaluation set are enough here.
 asan:  ## the unit tests under address and undefined sanitizers
 	@EVAL=$(or $(EVAL),16) $(MAKE) --no-print-directory B=build/asan OPT='-O1 -g' KOPT=-O2 \
@@ -263,6 +266,6 @@ endif
 -include $(OBJ:.o=.d) $(MAKER:.o=.d) $(UNIT:=.d) $(TOOLS:=.d) $(FUZZ:=.d)
 
 FORCE:
-.PHONY: all cuda unit test asan tsan tsan-run fuzz fuzz-run lint format compile tidy docs \
+.PHONY: all cuda unit test hosts asan tsan tsan-run fuzz fuzz-run lint format compile tidy docs \
 	size install uninstall bundle cross clean help FORCE
 .DELETE_ON_ERROR:

@@ -31,6 +31,16 @@ client_needs='
 command chromium chromium
 python  ensurepip python3-venv'
 
+# Hosts that are pretended (tests/hosts) and MPI between them.
+hosts_needs='
+command ip iproute2
+command nft nftables
+file    /usr/sbin/sshd openssh-server
+command ssh openssh-client
+command curl curl
+command mpirun openmpi-bin
+python  ensurepip python3-venv'
+
 lint_needs='
 command git git
 command shellcheck shellcheck
