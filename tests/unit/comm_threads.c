@@ -8,6 +8,7 @@
 #include "comm/comm.h"
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <string.h>
 
 enum { RANKS = 4, N = 1000, ROUNDS = 50 };
@@ -37,6 +38,28 @@ static void *work(void *arg)
     return NULL;
 }
 
+/* Gather, broadcast and minimum, one after another. */
+static void *exchange(void *arg)
+{
+    struct job *j = arg;
+    struct td_comm *c = j->comm;
+    int32_t own[3] = {c->rank, c->rank * 10, -c->rank}, all[RANKS][3] = {{0}};
+    int32_t word[2] = {c->rank + 7, c->rank};
+    int64_t least[2] = {c->rank + 1, -c->rank};
+    j->status = c->ops->gather(c, own, sizeof(own), all, NULL);
+    if (j->status == TD_OK)
+        j->status = c->ops->broadcast(c, word, sizeof(word), NULL);
+    if (j->status == TD_OK)
+        j->status = td_comm_min(c, least, 2, NULL);
+    bool right =
+        word[0] == 7 && word[1] == 0 && least[0] == 1 && least[1] == -(RANKS - 1);
+    for (int r = 0; r < RANKS && c->rank == 0; r++)
+        right = right && all[r][0] == r && all[r][1] == r * 10 && all[r][2] == -r;
+    if (j->status == TD_OK && !right)
+        j->status = TD_E_INTERNAL;
+    return NULL;
+}
+
 static void test_all_reduce(void **state)
 {
     (void)state;
@@ -62,6 +85,39 @@ static void test_all_reduce(void **state)
     }
 }
 
+static void test_others(void **state)
+{
+    (void)state;
+    static struct job jobs[RANKS];
+    struct td_comm *comms[RANKS];
+    pthread_t threads[RANKS];
+    assert_int_equal(td_comm_threads(RANKS, 10, comms, NULL), TD_OK);
+    for (int r = 0; r < RANKS; r++) {
+        jobs[r] = (struct job){.comm = comms[r]};
+        assert_int_equal(pthread_create(&threads[r], NULL, exchange, &jobs[r]), 0);
+    }
+    for (int r = 0; r < RANKS; r++) {
+        assert_int_equal(pthread_join(threads[r], NULL), 0);
+        assert_int_equal(jobs[r].status, TD_OK);
+        assert_true(comms[r]->progress > 0);
+        comms[r]->ops->free(comms[r]);
+    }
+}
+
+static void test_abort(void **state)
+{
+    (void)state;
+    struct td_comm *comms[2];
+    struct td_error err;
+    float x = 1;
+    td_error_init(&err);
+    assert_int_equal(td_comm_threads(2, 10, comms, NULL), TD_OK);
+    comms[1]->ops->abort(comms[1], 70);
+    assert_int_equal(comms[0]->ops->all_reduce(comms[0], &x, 1, &err), TD_E_PEER);
+    comms[0]->ops->free(comms[0]);
+    comms[1]->ops->free(comms[1]);
+}
+
 static void test_deadline(void **state)
 {
     (void)state;
@@ -85,13 +141,17 @@ static void test_self(void **state)
     assert_int_equal(c->ops->all_reduce(c, &x, 1, NULL), TD_OK);
     assert_int_equal(c->ops->barrier(c, NULL), TD_OK);
     assert_true(x == 3 && c->ranks == 1 && c->rank == 0);
+    int64_t least = 5;
+    assert_int_equal(td_comm_min(c, &least, 1, NULL), TD_OK);
+    assert_true(least == 5);
+    assert_string_equal(td_comm_host(c, 0), "this host");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_reduce),
-        cmocka_unit_test(test_deadline),
+        cmocka_unit_test(test_all_reduce), cmocka_unit_test(test_others),
+        cmocka_unit_test(test_abort),      cmocka_unit_test(test_deadline),
         cmocka_unit_test(test_self),
     };
     return cmocka_run_group_tests_name("comm_threads", tests, NULL, NULL);
