@@ -3,7 +3,7 @@
  * Times a model's steps, without sampling: prompts whole, and generated tokens at several
  * batch sizes behind prompts of 512 tokens.
  *
- *     bench_model [--device auto|cpu|cuda[:N]] [--prompt N] MODEL
+ *     bench_model [--device auto|cpu|cuda[:N]] [--prompt N] [--weights random] MODEL
  *
  * Each line is the median of its steps.
  */
@@ -135,11 +135,15 @@ int main(int argc, char **argv)
             p.device = argv[++i];
         else if (strcmp(argv[i], "--prompt") == 0 && i + 1 < argc)
             longest = (int32_t)strtol(argv[++i], NULL, 10);
+        else if (strcmp(argv[i], "--weights") == 0 && i + 1 < argc)
+            p.random = strcmp(argv[++i], "random") == 0;
         else
             p.model = argv[i];
     }
     if (!p.model || longest < CONTEXT || longest > LONGEST - TD_CHUNK) {
-        (void)fputs("usage: bench_model [--device NAME] [--prompt N] MODEL\n", stderr);
+        (void)fputs("usage: bench_model [--device NAME] [--prompt N] "
+                    "[--weights random] MODEL\n",
+                    stderr);
         return 2;
     }
     p.max_len = longest + TD_CHUNK;

@@ -39,6 +39,8 @@ struct td_engine_params td_options_engine(const struct td_conf *conf, const char
         .model = model,
         .device = td_conf_str(conf, TD_O_DEVICE),
         .numerics = strcmp(numerics, "f32") == 0 ? TD_NUM_F32 : TD_NUM_BF16};
+    if (strcmp(td_conf_str(conf, TD_O_WEIGHTS), "random") == 0)
+        p.random = 1;
     if (td_conf_is_set(conf, TD_O_THREADS))
         p.threads = (int)td_conf_int(conf, TD_O_THREADS);
     if (td_conf_is_set(conf, TD_O_CPU))

@@ -64,6 +64,11 @@
     X(CPU, "cpu", 0, TD_OPT_STR, TD_VERBS_ENGINE, "LEVEL", NULL, 0, 0,                 \
       "use no more of the processor than this: ref, avx2, avx512, avx512bf16 "         \
       "(default: all that it has)")                                                    \
+    X(WEIGHTS, "weights", 0, TD_OPT_CHOICE, TD_VERBS_ENGINE, "files|random", "files",  \
+      0, 0,                                                                            \
+      "random: read MODEL's config.json alone and draw the weights on the device; "    \
+      "for "                                                                           \
+      "benchmarks of models that are not here")                                        \
     X(MEMORY, "memory", 0, TD_OPT_BYTES, TD_VERBS_ENGINE, "BYTES", NULL, 1, 0,         \
       "use at most this much, such as 84G (default: what host or GPU can give)")       \
     X(MAX_MODEL_LEN, "max-model-len", 0, TD_OPT_INT, TD_VERBS_ENGINE, "N", NULL, 1,    \

@@ -195,9 +195,12 @@ static enum td_status plan(struct td_engine *e, struct td_error *err)
     int64_t budget;
     const struct td_engine_params *p = &e->params;
     enum td_status s = open_device(e, &budget, bound, sizeof(bound), err);
-    if (s == TD_OK)
-        s = td_model_open(p->model, e->dev, p->comm ? p->comm : td_comm_self(),
-                          &e->limits, &e->model, err);
+    struct td_comm *comm = p->comm ? p->comm : td_comm_self();
+    if (s == TD_OK && p->random)
+        s = td_model_random(p->model, p->random, e->dev, comm, &e->limits, &e->model,
+                            err);
+    else if (s == TD_OK)
+        s = td_model_open(p->model, e->dev, comm, &e->limits, &e->model, err);
     if (s != TD_OK)
         return s;
     const struct td_config *c = td_model_config(e->model);

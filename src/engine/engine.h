@@ -16,6 +16,8 @@
 
 struct td_engine_params {
     const char *model; /* directory */
+    uint64_t random;   /* not 0: only its configuration is read, weights are drawn from
+                          this seed */
     enum td_numerics numerics;
     int threads;          /* 0: all cores of this process */
     const char *level;    /* highest processor level, NULL: the best */

@@ -207,6 +207,7 @@ static enum td_status bind_scale(struct binder *b, struct td_weight *w,
     return TD_OK;
 }
 
+/* Appends a weight and counts its bytes. */
 static enum td_status keep(struct binder *b, const struct td_weight *w)
 {
     struct td_weights *out = b->out;
@@ -215,12 +216,14 @@ static enum td_status keep(struct binder *b, const struct td_weight *w)
         struct td_weight *v = td_realloc(out->w, cap, sizeof(*v));
         if (!v)
             return td_error_set(b->err, TD_E_NOMEM,
-                                "no memory for the list of weights of %s",
-                                b->dir->path);
+                                "no memory for the list of weights");
         out->w = v;
         b->cap = cap;
     }
+    int64_t bytes = td_weight_bytes(w);
     out->w[out->count++] = *w;
+    out->bytes += bytes;
+    out->bytes_mtp += w->mtp ? bytes : 0;
     return TD_OK;
 }
 
@@ -247,14 +250,7 @@ static enum td_status bind_one(void *self, const struct td_weight *expected,
     b->out->use[w.tensor] = TD_USE_WEIGHT;
     if (fp8)
         s = bind_scale(b, &w, scale_name);
-    if (s == TD_OK)
-        s = keep(b, &w);
-    if (s != TD_OK)
-        return s;
-    int64_t bytes = td_weight_bytes(&w);
-    b->out->bytes += bytes;
-    b->out->bytes_mtp += w.mtp ? bytes : 0;
-    return TD_OK;
+    return s == TD_OK ? keep(b, &w) : s;
 }
 
 /* ---- the whole --------------------------------------------------------------------- */
@@ -350,6 +346,29 @@ enum td_status td_weights_bind(const struct td_config *cfg,
     s = td_names_each(&c, slice, &form, bind_one, &b);
     if (s == TD_OK)
         s = sort_leftovers(&b, unknown);
+    if (s == TD_OK)
+        *out = w;
+    else
+        td_weights_release(&w);
+    return s;
+}
+
+static enum td_status imply_one(void *self, const struct td_weight *w, const char *name,
+                                const char *scale_name)
+{
+    (void)name;
+    (void)scale_name;
+    return keep(self, w);
+}
+
+enum td_status td_weights_imply(const struct td_config *cfg,
+                                const struct td_slice *slice, struct td_weights *out,
+                                struct td_error *err)
+{
+    struct td_weights w = {.has_mtp = cfg->mtp_layers > 0};
+    struct binder b = {.cfg = cfg, .out = &w, .err = err};
+    enum td_status s =
+        td_names_each(cfg, slice, &(struct td_name_form){0}, imply_one, &b);
     if (s == TD_OK)
         *out = w;
     else

@@ -7,14 +7,15 @@
 #include "base/mem.h"
 #include "model/model_int.h"
 
-static enum td_status check_blocks(const struct td_model *m, struct td_error *err)
+static enum td_status check_blocks(const struct td_model *m, const char *path,
+                                   struct td_error *err)
 {
     const struct td_config *c = &m->cfg;
     if (c->quant != TD_QUANT_FP8 ||
         (c->block_rows == TD_SCALE_BLOCK && c->block_cols == TD_SCALE_BLOCK))
         return TD_OK;
-    td_error_set(err, TD_E_UNSUPPORTED, "%s/config.json: FP8 blocks of %dx%d",
-                 m->dir.path, c->block_rows, c->block_cols);
+    td_error_set(err, TD_E_UNSUPPORTED, "%s/config.json: FP8 blocks of %dx%d", path,
+                 c->block_rows, c->block_cols);
     td_error_why(err, "tandem reads blocks of %dx%d", TD_SCALE_BLOCK, TD_SCALE_BLOCK);
     return TD_E_UNSUPPORTED;
 }
@@ -41,42 +42,58 @@ static enum td_status make_layers(struct td_model *m, struct td_error *err)
     return TD_OK;
 }
 
-enum td_status td_model_open(const char *path, struct td_dev *dev, struct td_comm *comm,
-                             const struct td_model_limits *limits,
-                             struct td_model **out, struct td_error *err)
+/* The weights, from the files' headers or from the configuration alone. */
+static enum td_status find_weights(struct td_model *m, const char *path,
+                                   struct td_error *err)
 {
-    bool dir_open = false;
+    if (m->random)
+        return td_weights_imply(&m->cfg, &m->slice, &m->names, err);
+    enum td_status s = td_model_dir_open(path, &m->dir, err);
+    return s == TD_OK ? td_weights_bind(&m->cfg, &m->dir, &m->slice, TD_UNKNOWN_FAILS,
+                                        &m->names, err)
+                      : s;
+}
+
+static enum td_status make(const char *path, uint64_t seed, struct td_dev *dev,
+                           struct td_comm *comm, const struct td_model_limits *limits,
+                           struct td_model **out, struct td_error *err)
+{
     struct td_model *m = td_calloc(1, sizeof(*m));
     if (!m)
         return td_error_set(err, TD_E_NOMEM, "no memory for a model");
     m->dev = dev;
     m->comm = comm;
     m->limits = *limits;
+    m->random = seed;
     enum td_status s = td_config_read(path, &m->cfg, err);
     if (s == TD_OK)
         s = td_slice_make(&m->cfg, comm->rank, comm->ranks, &m->slice, err);
-    if (s == TD_OK) {
-        s = td_model_dir_open(path, &m->dir, err);
-        dir_open = s == TD_OK;
-    }
     if (s == TD_OK)
-        s = check_blocks(m, err);
+        s = check_blocks(m, path, err);
     if (s == TD_OK)
-        s = td_weights_bind(&m->cfg, &m->dir, &m->slice, TD_UNKNOWN_FAILS, &m->names,
-                            err);
+        s = find_weights(m, path, err);
     if (s == TD_OK)
         s = make_layers(m, err);
-    if (s == TD_OK) {
+    if (s == TD_OK)
         *out = m;
-        return TD_OK;
-    }
-    td_weights_release(&m->names);
-    if (dir_open)
-        td_model_dir_release(&m->dir);
-    td_free(m->layers);
-    td_free(m->experts);
-    td_free(m);
+    else
+        td_model_free(m);
     return s;
+}
+
+enum td_status td_model_open(const char *path, struct td_dev *dev, struct td_comm *comm,
+                             const struct td_model_limits *limits,
+                             struct td_model **out, struct td_error *err)
+{
+    return make(path, 0, dev, comm, limits, out, err);
+}
+
+enum td_status td_model_random(const char *path, uint64_t seed, struct td_dev *dev,
+                               struct td_comm *comm,
+                               const struct td_model_limits *limits,
+                               struct td_model **out, struct td_error *err)
+{
+    return make(path, seed, dev, comm, limits, out, err);
 }
 
 void td_model_free(struct td_model *m)
@@ -229,7 +246,8 @@ enum td_status td_model_load(struct td_model *m, const struct td_load_opts *opts
     if (s == TD_OK)
         s = reserve(m, err);
     if (s == TD_OK)
-        s = td_model_read(m, opts, stats, err);
+        s = m->random ? td_model_imagine(m, stats, err)
+                      : td_model_read(m, opts, stats, err);
     return s;
 }
 

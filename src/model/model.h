@@ -3,6 +3,7 @@
  * The network: weights on a device, caches, and the forward pass.
  *
  *     td_model_open()      configuration, tensors and slice; nothing is read yet
+ *     td_model_random()    the same from a configuration alone
  *     td_model_bytes()     what it will take, for the plan
  *     td_model_load()      weights onto the device
  *     td_cache_new()       KV blocks and state slots
@@ -48,6 +49,15 @@ struct td_model_bytes {
 enum td_status td_model_open(const char *path, struct td_dev *dev, struct td_comm *comm,
                              const struct td_model_limits *limits,
                              struct td_model **out, struct td_error *err);
+
+/* Reads the configuration alone and makes a model of it whose weights td_model_load()
+ * draws from `seed` (not 0): the number formats and sizes of a real checkpoint, numbers
+ * of a sane size, the same ones on every device, whatever the number of ranks. For
+ * benchmarks and tests. */
+enum td_status td_model_random(const char *path, uint64_t seed, struct td_dev *dev,
+                               struct td_comm *comm,
+                               const struct td_model_limits *limits,
+                               struct td_model **out, struct td_error *err);
 void td_model_free(struct td_model *m);
 
 const struct td_config *td_model_config(const struct td_model *m);
@@ -57,7 +67,8 @@ void td_model_bytes(const struct td_model *m, struct td_model_bytes *out);
 /* Changes limits.max_len, before td_model_load(); the sizes above follow. */
 void td_model_set_max_len(struct td_model *m, int32_t max_len);
 
-/* Allocates and loads everything. May be called once. */
+/* Allocates and loads everything. May be called once. A random model has no use for
+ * opts. */
 enum td_status td_model_load(struct td_model *m, const struct td_load_opts *opts,
                              struct td_load_stats *stats, struct td_error *err);
 

@@ -64,8 +64,9 @@ struct td_model {
     struct td_model_limits limits;
     struct td_dev *dev;
     struct td_comm *comm;
-    struct td_model_dir dir;
+    struct td_model_dir dir; /* empty for a random model */
     struct td_weights names;
+    uint64_t random; /* seed of a model without files, 0: it has files */
 
     struct td_matrix embed, head; /* head shares embed's memory when tied */
     float *final_norm;            /* device, 1 + weight */
@@ -80,11 +81,28 @@ struct td_model {
     void *trace_self;
 };
 
+/* What happens to a vector's elements. */
+enum td_transform { TD_KEEP, TD_ONE_PLUS, TD_NEG_EXP };
+
+/* Where a weight is held; exactly one of m and vector is set. */
+struct td_place {
+    struct td_matrix *m;
+    float **vector;
+    enum td_transform transform;
+};
+
 /* weights.c: allocates device memory for all weights, then reads them. */
+struct td_place td_model_placed(struct td_model *m, const struct td_weight *w);
+float td_transformed(enum td_transform t, float x);
 int64_t td_model_weight_bytes(const struct td_model *m);
 enum td_status td_model_place(struct td_model *m, struct td_error *err);
 enum td_status td_model_read(struct td_model *m, const struct td_load_opts *opts,
                              struct td_load_stats *stats, struct td_error *err);
+enum td_status td_model_put_frequencies(struct td_model *m, struct td_error *err);
+
+/* random.c: makes all weights from m->random instead. */
+enum td_status td_model_imagine(struct td_model *m, struct td_load_stats *stats,
+                                struct td_error *err);
 
 /* batch.c: checks the pieces and puts the batch on the device. */
 int64_t td_batch_ints(const struct td_model_limits *l);

@@ -206,6 +206,12 @@ enum td_status td_weights_bind(const struct td_config *cfg,
                                struct td_error *err);
 void td_weights_release(struct td_weights *w);
 
+/* The weights that the configuration alone implies, without a checkpoint: `tensor` and
+ * `scale` are -1, `use` is NULL. TD_E_NOMEM; released as above. */
+enum td_status td_weights_imply(const struct td_config *cfg,
+                                const struct td_slice *slice, struct td_weights *out,
+                                struct td_error *err);
+
 /* What load has to read for a weight: at most 3 pieces; returns how many. dst_row of a
  * piece is its first row in the rank's own matrix. */
 int td_weight_pieces(const struct td_weight *w, void *user, struct td_piece out[3]);

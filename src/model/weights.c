@@ -16,36 +16,26 @@
 #include <math.h>
 #include <string.h>
 
-/* What happens to a vector's elements. */
-enum transform { KEEP, ONE_PLUS, NEG_EXP };
-
-/* Where a weight is held; exactly one of m and vector is set. */
-struct place {
-    struct td_matrix *m;
-    float **vector;
-    enum transform transform;
-};
-
 /* A weight's destination while it is read. */
 struct target {
     struct td_model *model;
     const struct td_weight *w;
-    struct place place;
+    struct td_place place;
     float *host; /* vectors: [local_rows * cols] */
     bool is_scale;
 };
 
-static struct place matrix(struct td_matrix *m)
+static struct td_place matrix(struct td_matrix *m)
 {
-    return (struct place){.m = m};
+    return (struct td_place){.m = m};
 }
 
-static struct place vector(float **v, enum transform t)
+static struct td_place vector(float **v, enum td_transform t)
 {
-    return (struct place){.vector = v, .transform = t};
+    return (struct td_place){.vector = v, .transform = t};
 }
 
-static struct place place_global(struct td_model *m, enum td_role role)
+static struct td_place place_global(struct td_model *m, enum td_role role)
 {
     switch (role) {
     case TD_W_EMBED:
@@ -53,21 +43,21 @@ static struct place place_global(struct td_model *m, enum td_role role)
     case TD_W_LM_HEAD:
         return matrix(&m->head);
     case TD_W_FINAL_NORM:
-        return vector(&m->final_norm, ONE_PLUS);
+        return vector(&m->final_norm, TD_ONE_PLUS);
     case TD_W_MTP_FC:
         return matrix(&m->draft.fc);
     case TD_W_MTP_NORM_EMBED:
-        return vector(&m->draft.norm_embed, ONE_PLUS);
+        return vector(&m->draft.norm_embed, TD_ONE_PLUS);
     case TD_W_MTP_NORM_HIDDEN:
-        return vector(&m->draft.norm_hidden, ONE_PLUS);
+        return vector(&m->draft.norm_hidden, TD_ONE_PLUS);
     case TD_W_MTP_NORM:
-        return vector(&m->draft.norm, ONE_PLUS);
+        return vector(&m->draft.norm, TD_ONE_PLUS);
     default:
-        return (struct place){0};
+        return (struct td_place){0};
     }
 }
 
-static struct place place_mixer(struct td_layer *l, enum td_role role)
+static struct td_place place_mixer(struct td_layer *l, enum td_role role)
 {
     switch (role) {
     case TD_W_Q:
@@ -79,9 +69,9 @@ static struct place place_mixer(struct td_layer *l, enum td_role role)
     case TD_W_O:
         return matrix(&l->attention.o);
     case TD_W_Q_NORM:
-        return vector(&l->attention.q_norm, ONE_PLUS);
+        return vector(&l->attention.q_norm, TD_ONE_PLUS);
     case TD_W_K_NORM:
-        return vector(&l->attention.k_norm, ONE_PLUS);
+        return vector(&l->attention.k_norm, TD_ONE_PLUS);
     case TD_W_GDN_QKV:
         return matrix(&l->gdn.qkv);
     case TD_W_GDN_Z:
@@ -91,27 +81,27 @@ static struct place place_mixer(struct td_layer *l, enum td_role role)
     case TD_W_GDN_A:
         return matrix(&l->gdn.a);
     case TD_W_GDN_CONV:
-        return vector(&l->gdn.conv, KEEP);
+        return vector(&l->gdn.conv, TD_KEEP);
     case TD_W_GDN_DT_BIAS:
-        return vector(&l->gdn.dt_bias, KEEP);
+        return vector(&l->gdn.dt_bias, TD_KEEP);
     case TD_W_GDN_A_LOG:
-        return vector(&l->gdn.a_neg, NEG_EXP);
+        return vector(&l->gdn.a_neg, TD_NEG_EXP);
     case TD_W_GDN_NORM:
-        return vector(&l->gdn.norm, KEEP);
+        return vector(&l->gdn.norm, TD_KEEP);
     case TD_W_GDN_OUT:
         return matrix(&l->gdn.out);
     default:
-        return (struct place){0};
+        return (struct td_place){0};
     }
 }
 
-static struct place place_ffn(struct td_layer *l, const struct td_weight *w)
+static struct td_place place_ffn(struct td_layer *l, const struct td_weight *w)
 {
     switch (w->role) {
     case TD_W_INPUT_NORM:
-        return vector(&l->input_norm, ONE_PLUS);
+        return vector(&l->input_norm, TD_ONE_PLUS);
     case TD_W_POST_NORM:
-        return vector(&l->post_norm, ONE_PLUS);
+        return vector(&l->post_norm, TD_ONE_PLUS);
     case TD_W_GATE:
     case TD_W_SHARED_GATE:
         return matrix(&l->ffn.gate);
@@ -132,16 +122,16 @@ static struct place place_ffn(struct td_layer *l, const struct td_weight *w)
     case TD_W_EXPERT_DOWN:
         return matrix(&l->ffn.e_down[w->expert]);
     default:
-        return (struct place){0};
+        return (struct td_place){0};
     }
 }
 
-static struct place place_of(struct td_model *m, const struct td_weight *w)
+struct td_place td_model_placed(struct td_model *m, const struct td_weight *w)
 {
     if (w->layer < 0)
         return place_global(m, w->role);
     struct td_layer *l = &m->layers[w->layer];
-    struct place p = place_mixer(l, w->role);
+    struct td_place p = place_mixer(l, w->role);
     return p.m || p.vector ? p : place_ffn(l, w);
 }
 
@@ -158,7 +148,7 @@ static size_t round64(size_t bytes)
 }
 
 static size_t data_bytes(const struct td_model *m, const struct td_weight *w,
-                         const struct place *p)
+                         const struct td_place *p)
 {
     if (p->vector)
         return round64((size_t)(w->local_rows * w->col.count) * sizeof(float));
@@ -186,7 +176,7 @@ int64_t td_model_weight_bytes(const struct td_model *m)
     for (size_t i = 0; i < m->names.count; i++) {
         const struct td_weight *w = &m->names.w[i];
         /* only looks at which kind of place it is */
-        struct place p = place_of((struct td_model *)(uintptr_t)m, w);
+        struct td_place p = td_model_placed((struct td_model *)(uintptr_t)m, w);
         sum += data_bytes(m, w, &p) + scale_bytes(w);
     }
     return (int64_t)sum;
@@ -199,7 +189,7 @@ static void carve(struct td_model *m, char *slab)
     slab += inv_freq_bytes(m);
     for (size_t i = 0; i < m->names.count; i++) {
         const struct td_weight *w = &m->names.w[i];
-        struct place p = place_of(m, w);
+        struct td_place p = td_model_placed(m, w);
         if (p.vector) {
             *p.vector = (float *)(void *)slab;
         } else {
@@ -254,14 +244,14 @@ static enum td_status receive(void *self, const struct td_piece *p, int64_t row0
     return TD_OK;
 }
 
-static float transformed(enum transform t, float x)
+float td_transformed(enum td_transform t, float x)
 {
     switch (t) {
-    case ONE_PLUS:
+    case TD_ONE_PLUS:
         return 1.0f + x;
-    case NEG_EXP:
+    case TD_NEG_EXP:
         return (float)-exp((double)x);
-    case KEEP:
+    case TD_KEEP:
         break;
     }
     return x;
@@ -280,12 +270,12 @@ static void finish(struct td_model *m, struct target *targets, size_t n)
             count =
                 td_scale_blocks(t->w->local_rows) * td_scale_blocks(t->w->col.count);
         for (int64_t k = 0; k < count && !t->is_scale; k++)
-            t->host[k] = transformed(t->place.transform, t->host[k]);
+            t->host[k] = td_transformed(t->place.transform, t->host[k]);
         m->dev->ops.put(m->dev, to, t->host, (size_t)count * sizeof(float));
     }
 }
 
-static enum td_status put_frequencies(struct td_model *m, struct td_error *err)
+enum td_status td_model_put_frequencies(struct td_model *m, struct td_error *err)
 {
     int32_t half = m->cfg.rotary_dim / 2;
     float *f = td_calloc((size_t)half, sizeof(*f));
@@ -310,7 +300,7 @@ static size_t host_floats(struct td_model *m)
 {
     size_t sum = 0;
     for (size_t i = 0; i < m->names.count; i++) {
-        struct place p = place_of(m, &m->names.w[i]);
+        struct td_place p = td_model_placed(m, &m->names.w[i]);
         sum += (p.vector ? data_bytes(m, &m->names.w[i], &p) : 0) / sizeof(float);
         sum += scale_bytes(&m->names.w[i]) / sizeof(float);
     }
@@ -329,7 +319,7 @@ static enum td_status list_reading(struct td_model *m, struct reading *r,
     for (size_t i = 0; i < m->names.count; i++) {
         const struct td_weight *w = &m->names.w[i];
         struct target *t = &r->targets[r->n_targets++];
-        *t = (struct target){.model = m, .w = w, .place = place_of(m, w)};
+        *t = (struct target){.model = m, .w = w, .place = td_model_placed(m, w)};
         if (t->place.vector) {
             t->host = host;
             host += data_bytes(m, w, &t->place) / sizeof(float);
@@ -358,7 +348,7 @@ enum td_status td_model_read(struct td_model *m, const struct td_load_opts *opts
     if (s == TD_OK)
         finish(m, r.targets, r.n_targets);
     if (s == TD_OK)
-        s = put_frequencies(m, err);
+        s = td_model_put_frequencies(m, err);
     td_free(r.pieces);
     td_free(r.targets);
     td_free(r.host);

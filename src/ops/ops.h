@@ -221,6 +221,20 @@ struct td_experts_args {
     int32_t rows, experts, k;
 };
 
+/* Numbers for rows row .. row + n of a matrix, spread evenly over -range .. range, made
+ * from `seed` and their place in a whole of `cols` columns, where the first of the rows
+ * is from_row and the first column from_col: the same bits on every shelf, and in
+ * whatever parts a whole is made. FP8 codes spread over all of the format; blocks whose
+ * first row and column divide by TD_SCALE_BLOCK get scales, 0.5 to 1.5 times as large
+ * as range needs. */
+struct td_fill_args {
+    const struct td_matrix *m;
+    int64_t row, n;
+    int64_t from_row, from_col, cols;
+    float range;
+    uint64_t seed;
+};
+
 /* The largest of everything that operations will be asked for; reserve() sizes the
  * shelf's work memory from it. */
 struct td_reserve {
@@ -265,6 +279,9 @@ struct td_ops {
      * elements. src is host memory. Thread-safe for disjoint rows. */
     void (*pack)(struct td_dev *dev, const struct td_matrix *m, int64_t row, int64_t n,
                  const void *src, enum td_dtype type);
+
+    /* The same from a hash; for models without files. */
+    void (*fill)(struct td_dev *dev, const struct td_fill_args *args);
 
     void (*embed)(struct td_dev *dev, const struct td_embed_args *args);
     void (*norm)(struct td_dev *dev, const struct td_norm_args *args);

@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# tandem bench --url: what it counts, and what it says of a server that refuses.
+# tandem bench --url: what it counts, and what it says of a server that refuses; and
+# models that consist of a configuration alone.
 . tests/e2e/common.bash
 . tests/e2e/server.bash
 
@@ -10,6 +11,18 @@ check nobody test "$code" -eq 1
 check nobody_said says "$stderr" '^error +nothing answers at http://127\.0\.0\.1:9$'
 tandem bench --concurrency 8,x
 check bad_levels test "$code" -eq 2
+
+mkdir "$box/shape"
+cp models/lexicon/config.json "$box/shape"
+tandem bench --device cpu --prompt 64 --batch 1 "$box/shape"
+check no_weights test "$code" -eq 1
+tandem bench --device cpu --prompt 64 --batch 1 --weights random --json "$box/shape"
+check random_weights test "$code" -eq 0
+for name in 35B-A3B 122B-A10B; do
+    tandem bench --device cpu --weights random --memory 1G "bench/configs/Qwen3.5-$name-FP8"
+    check "refuses_$name" test "$code" -eq 1
+    check "plans_$name" says "$stderr" 'needs (34\.7|119\.0) GiB for one sequence'
+done
 
 export TANDEM_API_KEY=sesame
 check starts serve models/lexicon --max-model-len 512

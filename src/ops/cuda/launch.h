@@ -57,6 +57,7 @@ TD_CUDA_BOTH int64_t td_cuda_pitch(int64_t k)
 extern "C" {
 #endif
 
+void td_cuda_fill(const struct td_cuda_ctx *c, const struct td_fill_args *a);
 void td_cuda_embed(const struct td_cuda_ctx *c, const struct td_embed_args *a);
 void td_cuda_norm(const struct td_cuda_ctx *c, const struct td_norm_args *a);
 void td_cuda_gated_norm(const struct td_cuda_ctx *c,

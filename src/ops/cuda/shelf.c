@@ -355,6 +355,7 @@ static void cuda_pack(struct td_dev *dev, const struct td_matrix *m, int64_t row
         check(cuda, cudaGetLastError(), #name);                                        \
     }
 
+OPERATION(fill)
 OPERATION(embed)
 OPERATION(norm)
 OPERATION(linear)
@@ -379,6 +380,7 @@ static const struct td_ops table = {
     .sync = cuda_sync,
     .matrix_bytes = cuda_matrix_bytes,
     .pack = cuda_pack,
+    .fill = cuda_fill,
     .embed = cuda_embed,
     .norm = cuda_norm,
     .linear = cuda_linear,

@@ -27,6 +27,7 @@ float td_ref_sigmoid(float x);
 float td_ref_silu(float x);
 
 void td_ref_fill_memory(struct td_ops *ops);
+void td_ref_fill_fill(struct td_ops *ops);
 void td_ref_fill_linear(struct td_ops *ops);
 void td_ref_fill_rows(struct td_ops *ops);
 void td_ref_fill_attention(struct td_ops *ops);
