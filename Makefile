@@ -132,7 +132,7 @@ $(B)/make_model: $(MAKER) $(LIB)
 $(B)/%: tools/%.c $(LIB) $(B)/flags
 	@mkdir -p $(@D)
 	@$(say) CC $<
-	$(Q)$(CC) $(ALLFLAGS) -MMD -MP -o $@ $< $(LIB) $(LDFLAGS) $(LDLIBS)
+	$(Q)$(CC) $(ALLFLAGS) -I. -MMD -MP -o $@ $< $(LIB) $(LDFLAGS) $(LDLIBS)
 
 # The entry point's prototype is libFuzzer's, which ships no header.
 $(B)/fuzz_%: tests/fuzz/fuzz_%.c $(LIB) $(B)/flags

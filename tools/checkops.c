@@ -36,7 +36,7 @@ static const struct bound {
     {"linear", 2e-5, 2e-5}, {"experts", 4e-5, 2e-2},    {"embed", 0, 0},
     {"norm", 4e-6, 4e-6},   {"gated_norm", 8e-6, 8e-6}, {"swiglu", 4e-6, 4e-6},
     {"route", 4e-6, 4e-6},  {"qkv", 1e-5, 4e-2},        {"attention", 1e-5, 1e-5},
-    {"conv", 4e-6, 4e-6},   {"delta", 1e-5, 1e-5},
+    {"conv", 4e-6, 4e-6},   {"delta", 1e-5, 1e-5},      {"candidates", 1e-6, 1e-6},
 };
 
 /* ---- data ---- */
@@ -637,6 +637,8 @@ static void case_route(struct run *r, const void *shape)
         id[i] = 1e6f * (float)a.id[i]; /* a wrong one is far outside the bound */
 }
 
+#include "tools/checkops_candidates.inc"
+
 static void check_rows(const struct devices *d, bool is_short, case_fn f)
 {
     static const int32_t rows[] = {1, 2, 5, 17, 64, 130};
@@ -914,6 +916,7 @@ static const struct {
     {"gated_norm", check_rows, case_gated_norm},
     {"swiglu", check_rows, case_swiglu},
     {"route", check_rows, case_route},
+    {"candidates", check_candidates, case_candidates},
     {"qkv", check_seqs, case_qkv},
     {"attention", check_seqs, case_attention},
     {"conv", check_seqs, case_conv},

@@ -75,6 +75,7 @@ enum td_status td_cpu_open(const struct td_dev_params *params, struct td_dev **o
     cpu->dev.threads =
         TD_MIN(params->threads ? params->threads : td_cpu_cores(), TD_CPU_MAX_THREADS);
     cpu->dev.budget = params->budget;
+    cpu->dev.host = true;
     *out = &cpu->dev;
     return TD_OK;
 }

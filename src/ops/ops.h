@@ -46,7 +46,8 @@ enum {
     TD_KV_BLOCK = 64,     /* tokens in a block of the KV cache */
     TD_SCALE_BLOCK = 128, /* rows and columns that share an FP8 scale */
     TD_LINEAR_MAX = 6,    /* products that one linear() call may share an input for */
-    TD_OPS_VERSION = 2    /* rises with every change of this file that a library built
+    TD_CANDIDATES = 64,   /* ids that candidates() keeps of a row of logits */
+    TD_OPS_VERSION = 3    /* rises with every change of this file that a library built
                              before it would not understand */
 };
 
@@ -235,6 +236,26 @@ struct td_fill_args {
     uint64_t seed;
 };
 
+/* What a sampler needs to know of a row of logits, nearly always. */
+struct td_candidates {
+    float max; /* the largest logit; -INFINITY for a row of none */
+    float sum; /* of exp(logit - max) over the row; NAN when a logit is not finite, and
+                  nothing else of the row counts then */
+    int32_t id[TD_CANDIDATES];
+    float logit[TD_CANDIDATES];
+};
+
+/* The TD_CANDIDATES best ids of each row in the order of the sampler: larger logits
+ * first, of equal ones the lower id. Column c of a row is id first + c; the first n
+ * columns count, and if they are fewer than TD_CANDIDATES, the rest of the list is id -1
+ * and logit -INFINITY. */
+struct td_candidates_args {
+    const float *logits; /* [rows][stride] */
+    int64_t stride, n, first;
+    struct td_candidates *out; /* device [rows] */
+    int32_t rows;
+};
+
 /* The largest of everything that operations will be asked for; reserve() sizes the
  * shelf's work memory from it. */
 struct td_reserve {
@@ -294,6 +315,8 @@ struct td_ops {
     void (*swiglu)(struct td_dev *dev, const struct td_swiglu_args *args);
     void (*route)(struct td_dev *dev, const struct td_route_args *args);
     void (*experts)(struct td_dev *dev, const struct td_experts_args *args);
+    /* NULL on a shelf without it: whole rows are read then. */
+    void (*candidates)(struct td_dev *dev, const struct td_candidates_args *args);
 };
 
 /* The common part of every shelf's device; shelves extend it. */
@@ -301,6 +324,7 @@ struct td_dev {
     struct td_ops ops;
     enum td_numerics numerics;
     int threads;
+    bool host;           /* its memory is this process's own */
     size_t used, budget; /* bytes allocated, bytes allowed */
 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Row-wise operations: RMS norm with residual, gated norm, SwiGLU.
+ * Row-wise operations: RMS norm with residual, gated norm, SwiGLU, the best of a row.
  */
 #include "ops/ref/ref.h"
 
@@ -59,9 +59,46 @@ static void ref_swiglu(struct td_dev *dev, const struct td_swiglu_args *a)
         a->gate[i] = td_ref_silu(a->gate[i]) * a->up[i];
 }
 
+/* Puts (id, x) into its place among n sorted ones if it belongs there. */
+static void keep_best(struct td_candidates *c, int32_t id, float x)
+{
+    int32_t at = TD_CANDIDATES;
+    while (at > 0 && x > c->logit[at - 1])
+        at--;
+    for (int32_t i = TD_CANDIDATES - 1; i > at; i--) {
+        c->id[i] = c->id[i - 1];
+        c->logit[i] = c->logit[i - 1];
+    }
+    if (at < TD_CANDIDATES) {
+        c->id[at] = id;
+        c->logit[at] = x;
+    }
+}
+
+static void ref_candidates(struct td_dev *dev, const struct td_candidates_args *a)
+{
+#pragma omp parallel for num_threads(dev->threads) schedule(static)
+    for (int32_t r = 0; r < a->rows; r++) {
+        const float *x = a->logits + r * a->stride;
+        struct td_candidates *c = &a->out[r];
+        double sum = 0;
+        for (int32_t i = 0; i < TD_CANDIDATES; i++) {
+            c->id[i] = -1;
+            c->logit[i] = -INFINITY;
+        }
+        for (int64_t i = 0; i < a->n; i++)
+            keep_best(c, (int32_t)(a->first + i), x[i]);
+        c->max = c->logit[0];
+        for (int64_t i = 0; i < a->n; i++)
+            sum += isfinite(x[i]) ? (double)expf(x[i] - c->max) : (double)NAN;
+        c->sum = (float)sum;
+    }
+}
+
 void td_ref_fill_rows(struct td_ops *ops)
 {
     ops->norm = ref_norm;
     ops->gated_norm = ref_gated_norm;
     ops->swiglu = ref_swiglu;
+    ops->candidates = ref_candidates;
 }

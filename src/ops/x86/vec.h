@@ -90,6 +90,11 @@ TD_INLINE float v_hmax(VF a)
 {
     return _mm512_reduce_max_ps(a);
 }
+/* A bit for each lane where a > b. */
+TD_INLINE unsigned v_above(VF a, VF b)
+{
+    return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ);
+}
 TD_INLINE VF v_round(VF a)
 {
     return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
@@ -219,6 +224,10 @@ TD_INLINE float v_hmax(VF a)
     __m128 m = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
     m = _mm_max_ps(m, _mm_movehl_ps(m, m));
     return _mm_cvtss_f32(_mm_max_ss(m, _mm_movehdup_ps(m)));
+}
+TD_INLINE unsigned v_above(VF a, VF b)
+{
+    return (unsigned)_mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_GT_OQ));
 }
 TD_INLINE VF v_round(VF a)
 {
