@@ -67,6 +67,9 @@
 /* A message between front and engine. */
 #define TD_MAX_FRAME (256 * TD_MIB)
 
+/* Ranks: their command lines and what they print. */
+#define TD_MAX_ARGUMENT (64 * TD_KIB) /* one word of a command */
+
 /* The server: what clients may send, and what is kept for them. */
 #define TD_MAX_HTTP_HEADER     (32 * TD_KIB) /* request line and headers */
 #define TD_MAX_HTTP_BODY       (64 * TD_MIB)
