@@ -70,7 +70,8 @@ NVFLAGS     = -std=c++17 -O3 $(CUDA_GEN) -Isrc $(if $(WERROR),-Werror all-warnin
               -Xcompiler -fno-threadsafe-statics,-fno-exceptions
 CUDA_LIB   := $(B)/libtandem-cuda.so
 CUDA_SRC   := $(wildcard src/ops/cuda/*.cu)
-CUDA_OBJ   := $(CUDA_SRC:src/%.cu=$(B)/%.cu.o) $(B)/ops/cuda/shelf.o
+CUDA_HOST  := $(patsubst src/%.c,$(B)/%.o,$(wildcard src/ops/cuda/*.c))
+CUDA_OBJ   := $(CUDA_SRC:src/%.cu=$(B)/%.cu.o) $(CUDA_HOST)
 CUDA_BASE  := $(patsubst src/base/%.c,$(B)/cuda/%.o,$(wildcard src/base/*.c))
 
 all: $(B)/tandem $(TOOLS)  ## build the program and the tools
@@ -154,7 +155,7 @@ $(B)/%.cu.o: src/%.cu $(B)/cuda_flags Makefile
 	@$(say) NVCC $<
 	$(Q)$(NVCC) $(NVFLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
 
-$(B)/ops/cuda/shelf.o: ISA := -fPIC -fvisibility=hidden -isystem $(CUDA_HOME)/include
+$(CUDA_HOST): ISA := -fPIC -fvisibility=hidden -isystem $(CUDA_HOME)/include
 
 $(B)/cuda/base.a: $(CUDA_BASE)
 	@rm -f $@

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bench_load MODEL [RANK RANKS [THREADS]]: how fast a rank's weights are read.
+ * bench_load [--gpu] MODEL [RANK RANKS [THREADS]]: how fast a rank's weights are read.
  *
  * Reads the slice of one rank through td_load() with a callback that copies, and the
  * same number of bytes from the same files with plain parallel reads, both into fresh
  * memory, each with the files in the page cache (warm) and out of it (cold). Prints
- * rates and their ratio; docs/SPEED.md keeps results.
+ * rates and their ratio; docs/SPEED.md keeps results. With --gpu the callback packs onto
+ * the first GPU, and what copies from pinned memory reach is printed too.
  */
 #define _GNU_SOURCE /* O_DIRECT */
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/mem.h"
 #include "model/names.h"
+#include "ops/ops.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -21,7 +23,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { BLOCK = 2 << 20, REPEATS = 5 };
+enum { BLOCK = 2 << 20, REPEATS = 5, AREAS = 8, AREA = 32 << 20 };
 
 struct bench {
     struct td_config cfg;
@@ -31,6 +33,8 @@ struct bench {
     size_t n;
     char *to;
     int threads;
+    struct td_dev *gpu; /* or NULL; then room for everything on it */
+    char *gpu_to;
 
     /* plain reads */
     int flags;
@@ -53,6 +57,70 @@ static enum td_status copy(void *self, const struct td_piece *p, int64_t row0,
     memcpy(b->to + (size_t)(uintptr_t)p->user + row0 * row, bytes,
            (size_t)(n_rows * row));
     return TD_OK;
+}
+
+/* Bytes of a matrix of this piece's rows, as if an element were a byte. */
+static struct td_matrix as_matrix(const struct bench *b, const struct td_piece *p)
+{
+    int64_t row = p->n_cols * td_dtype_bits(b->dir.tensors[p->tensor].dtype) / 8;
+    return (struct td_matrix){.type = TD_MAT_F8, .n = p->n_rows, .k = row};
+}
+
+static enum td_status pack(void *self, const struct td_piece *p, int64_t row0,
+                           int64_t n_rows, const void *bytes, struct td_error *err)
+{
+    const struct bench *b = self;
+    struct td_matrix m = as_matrix(b, p);
+    (void)err;
+    m.data = b->gpu_to + p->dst_row;
+    b->gpu->ops.pack(b->gpu, &m, row0, n_rows, bytes, TD_DTYPE_F8_E4M3);
+    return TD_OK;
+}
+
+/* Opens the first GPU and gives each piece its place there. */
+static void open_gpu(struct bench *b)
+{
+    struct td_dev_params params = {.numerics = TD_NUM_BF16};
+    struct td_error err;
+    void *room = NULL;
+    int64_t at = 0;
+    td_error_init(&err);
+    if (td_cuda_open(&params, &b->gpu, &err) != TD_OK)
+        fail(&err);
+    for (size_t i = 0; i < b->n; i++) {
+        struct td_matrix m = as_matrix(b, &b->pieces[i]);
+        b->pieces[i].dst_row = at;
+        at += (int64_t)b->gpu->ops.matrix_bytes(b->gpu, m.type, m.n, m.k);
+    }
+    if (b->gpu->ops.alloc(b->gpu, (size_t)TD_MAX(at, AREA), "weights", &room, &err) !=
+        TD_OK)
+        fail(&err);
+    b->gpu_to = room;
+}
+
+/* GB/s of copies from pinned memory alone. */
+static double copy_rate(const struct bench *b)
+{
+    struct td_matrix m = {.type = TD_MAT_F8, .n = AREA / 4096, .k = 4096};
+    size_t bytes = (size_t)AREAS * AREA;
+    char *memory = td_alloc_aligned(bytes);
+    double start = 0;
+    m.data = b->gpu_to;
+    if (!memory || !b->gpu->ops.stage(b->gpu, memory, AREAS, AREA))
+        exit(1);
+    for (int round = -1; round < REPEATS; round++) {
+        if (round == 0)
+            start = td_clock_now();
+        for (int i = 0; i < AREAS; i++)
+            b->gpu->ops.pack(b->gpu, &m, 0, m.n, memory + (size_t)i * AREA,
+                             TD_DTYPE_F8_E4M3);
+        for (int i = 0; i < AREAS; i++)
+            b->gpu->ops.stage_wait(b->gpu, i);
+    }
+    double seconds = td_clock_now() - start;
+    b->gpu->ops.stage_end(b->gpu);
+    td_free_aligned(memory, bytes);
+    return (double)bytes * REPEATS / seconds * 1e-9;
 }
 
 static void open_model(struct bench *b, const char *model, int rank, int ranks)
@@ -148,10 +216,13 @@ static double once(struct bench *b, bool load, bool cold, enum td_load_cache cac
     if (cold)
         forget(b);
     double start = td_clock_now();
-    struct td_load_opts opts = {.threads = b->threads, .cache = cache};
+    struct td_load_opts opts = {.threads = b->threads, .cache = cache, .dev = b->gpu};
     if (!load)
         plain(b);
-    else if (td_load(&b->dir, b->pieces, b->n, &opts, copy, b, stats, &err) != TD_OK)
+    else if (td_load(&b->dir, b->pieces, b->n, &opts, b->gpu ? pack : copy, b, stats,
+                     &err) != TD_OK)
+        fail(&err);
+    if (load && b->gpu && b->gpu->ops.sync(b->gpu, &err) != TD_OK)
         fail(&err);
     double seconds = td_clock_now() - start;
     td_free_aligned(b->to, room);
@@ -171,8 +242,12 @@ int main(int argc, char **argv)
 {
     struct bench b = {.threads = 8};
     struct td_load_stats stats = {0};
+    bool gpu = argc > 1 && strcmp(argv[1], "--gpu") == 0;
+    argc -= gpu;
+    argv += gpu;
     if (argc < 2 || argc == 3 || argc > 5) {
-        (void)fprintf(stderr, "usage: bench_load MODEL [RANK RANKS [THREADS]]\n");
+        (void)fprintf(stderr,
+                      "usage: bench_load [--gpu] MODEL [RANK RANKS [THREADS]]\n");
         return 2;
     }
     if (argc == 5)
@@ -180,6 +255,8 @@ int main(int argc, char **argv)
             TD_MAX(TD_MIN((int)strtol(argv[4], NULL, 10), TD_MAX_LOAD_THREADS), 1);
     open_model(&b, argv[1], argc > 2 ? (int)strtol(argv[2], NULL, 10) : 0,
                argc > 3 ? (int)strtol(argv[3], NULL, 10) : 1);
+    if (gpu)
+        open_gpu(&b);
     (void)printf("%zu pieces, %.1f MB, %d threads, best of %d\n", b.n,
                  (double)b.bytes * 1e-6, b.threads, REPEATS);
     (void)once(&b, false, false, TD_LOAD_CACHE_KEEP, NULL);
@@ -197,6 +274,10 @@ int main(int argc, char **argv)
                  base, cold / base);
     cold = best(&b, true, true, TD_LOAD_CACHE_KEEP, &stats);
     (void)printf("        through the page cache %.2f GB/s\n", cold);
+    if (gpu) {
+        (void)printf("copies  from pinned memory alone %.2f GB/s\n", copy_rate(&b));
+        b.gpu->ops.close(b.gpu);
+    }
     td_weights_release(&b.weights);
     td_model_dir_release(&b.dir);
     td_free(b.pieces);

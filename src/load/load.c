@@ -6,7 +6,8 @@
  *
  * Each thread does the whole chain with a buffer of its own, so that one reads while
  * another packs, nothing is handed over, and a buffer is packed while it is still in the
- * processor's cache. Runs are given out in file order.
+ * processor's cache. Runs are given out in file order. For a device that copies behind
+ * our back a thread has two buffers, and fills one while the other is copied.
  *
  * Without page cache, large runs are read directly (O_DIRECT) where the file system
  * allows it; everything else goes through the cache, which is told to forget it.
@@ -46,7 +47,8 @@ struct loader {
     td_pack_fn pack;
     void *self;
     struct td_load_plan plan;
-    bool drop; /* leave no page cache behind */
+    struct td_dev *stage; /* device that copies from staging areas, or NULL */
+    bool drop;            /* leave no page cache behind */
     int64_t start_ns;
 
     _Atomic size_t next_run;
@@ -62,6 +64,8 @@ struct loader {
 struct reader {
     struct loader *l;
     char *buffer;          /* PAGE-aligned, with a PAGE of room in front */
+    char *other;           /* the second one for staging, else the same */
+    int area, other_area;  /* their numbers */
     int64_t read, calls;   /* counted here first: no counter is shared by all reads */
     int32_t shard;         /* that the files belong to, -1: none */
     int fd, direct;        /* -1: not open, or not possible */
@@ -198,11 +202,14 @@ static enum td_status read_rows(struct reader *r, const struct td_run *run, char
 /* ---- packing ----------------------------------------------------------------------- */
 
 /* Brings a part's rows together, at an address that suits its elements. Moves only
- * towards lower addresses, over bytes that are done with. */
-static char *gather(const struct td_part *p, char *at)
+ * towards lower addresses, over bytes that are done with: the last ones of the part
+ * before may have to be waited for. */
+static char *gather(const struct reader *r, const struct td_part *p, char *at)
 {
     char *out = at - (uintptr_t)at % 4;
     int64_t pitch = p->pitch;
+    if (out != at && r->l->stage)
+        r->l->stage->ops.stage_wait(r->l->stage, r->area);
     if (p->slice == pitch || p->n_rows == 1) {
         if (out != at)
             memmove(out, at, (size_t)td_part_bytes(p));
@@ -233,7 +240,7 @@ static enum td_status pack_run(struct reader *r, const struct td_run *run, char 
         const struct td_part *p = &r->l->plan.parts[run->first + i];
         const char *bytes = run->kind == TD_RUN_ROWS
                                 ? data
-                                : gather(p, data + (p->offset - run->offset));
+                                : gather(r, p, data + (p->offset - run->offset));
         s = pack_part(r, p, bytes);
         if (s == TD_OK)
             atomic_fetch_add(&r->l->packed, td_part_bytes(p));
@@ -266,6 +273,20 @@ static void maybe_report(struct loader *l)
 
 /* ---- threads ----------------------------------------------------------------------- */
 
+/* A buffer that nothing is copied from. */
+static void next_buffer(struct reader *r)
+{
+    char *buffer = r->buffer;
+    int area = r->area;
+    if (!r->l->stage)
+        return;
+    r->buffer = r->other;
+    r->area = r->other_area;
+    r->other = buffer;
+    r->other_area = area;
+    r->l->stage->ops.stage_wait(r->l->stage, r->area);
+}
+
 static void *read_all(void *self)
 {
     struct reader *r = self;
@@ -281,6 +302,7 @@ static void *read_all(void *self)
             s = td_error_set(&r->error, TD_E_CANCELLED, "loading was stopped");
         if (s == TD_OK)
             s = open_shard(r, run->shard);
+        next_buffer(r);
         if (s == TD_OK)
             s = run->kind == TD_RUN_SPAN ? read_span(r, run, &data)
                                          : read_rows(r, run, &data);
@@ -306,23 +328,31 @@ static char *round_up(char *p)
     return p + (PAGE - (uintptr_t)p % PAGE) % PAGE;
 }
 
-/* Runs n readers, the first of them in this thread, each with `bytes` of buffer. */
-static enum td_status run_readers(struct loader *l, int n, size_t bytes,
+/* Runs n readers, the first of them in this thread, each with `areas` buffers of
+ * `bytes`. */
+static enum td_status run_readers(struct loader *l, int n, int areas, size_t bytes,
                                   struct td_error *err)
 {
     struct reader readers[TD_MAX_LOAD_THREADS];
     pthread_t threads[TD_MAX_LOAD_THREADS];
     int started = 1;
     /* one block, so that it is large enough for huge pages: fewer pieces for the disk */
-    size_t total = (size_t)n * bytes + PAGE;
+    size_t total = (size_t)n * (size_t)areas * bytes + PAGE;
     char *memory = td_alloc_aligned(total);
     if (!memory)
         return td_error_set(err, TD_E_NOMEM,
                             "no memory for %zu bytes of buffers to load %s", total,
                             l->dir->path);
+    struct td_dev *dev = l->opts->dev;
+    char *base = round_up(memory);
+    if (areas == 2 && dev->ops.stage(dev, base, n * areas, bytes))
+        l->stage = dev;
     for (int i = 0; i < n; i++) {
         readers[i] = (struct reader){.l = l, .shard = -1, .fd = -1, .direct = -1};
-        readers[i].buffer = round_up(memory) + (size_t)i * bytes + PAGE;
+        readers[i].area = i * areas;
+        readers[i].other_area = i * areas + areas - 1;
+        readers[i].buffer = base + (size_t)readers[i].area * bytes + PAGE;
+        readers[i].other = base + (size_t)readers[i].other_area * bytes + PAGE;
         td_error_init(&readers[i].error);
     }
     /* a thread that the system refuses only makes it slower */
@@ -332,6 +362,8 @@ static enum td_status run_readers(struct loader *l, int n, size_t bytes,
     (void)read_all(&readers[0]);
     for (int i = 1; i < started; i++)
         (void)pthread_join(threads[i], NULL);
+    if (l->stage)
+        l->stage->ops.stage_end(l->stage);
     td_free_aligned(memory, total);
     if (l->status != TD_OK && err && err->code == TD_OK)
         *err = l->error;
@@ -407,15 +439,16 @@ enum td_status td_load(const struct td_model_dir *dir, const struct td_piece *pi
         return s;
     /* room in front, for the pages at both ends, and whole pages each */
     int64_t bytes = (l.plan.staging / PAGE + 4) * PAGE;
+    int areas = opts->dev && opts->dev->ops.stage ? 2 : 1;
     int threads = thread_count(opts, l.plan.n_runs);
-    threads = (int)TD_MIN((int64_t)threads, TD_MAX(limit / bytes, 1));
+    threads = (int)TD_MIN((int64_t)threads, TD_MAX(limit / bytes / areas, 1));
     if (l.plan.staging > TD_MAX_STAGING)
         s = td_error_set(err, TD_E_LIMIT,
                          "%s: a row of %" PRId64 " bytes is longer than the %lld that "
                          "are read at a time",
                          dir->path, l.plan.staging, (long long)TD_MAX_STAGING);
     if (s == TD_OK && l.plan.n_runs)
-        s = run_readers(&l, threads, (size_t)bytes, err);
+        s = run_readers(&l, threads, areas, (size_t)bytes, err);
     if (l.drop)
         forget_all(&l);
     if (s == TD_OK)
@@ -427,7 +460,7 @@ enum td_status td_load(const struct td_model_dir *dir, const struct td_piece *pi
             .calls = l.calls,
             .seconds = (double)(td_clock_ns() - l.start_ns) * 1e-9,
             .threads = threads,
-            .staging = threads * bytes,
+            .staging = threads * areas * bytes,
         };
     td_load_plan_release(&l.plan);
     return s;

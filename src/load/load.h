@@ -17,6 +17,7 @@
 
 #include "base/status.h"
 #include "load/model_dir.h"
+#include "ops/ops.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -34,7 +35,7 @@ struct td_piece {
 
 /* Receives rows row0 .. row0 + n_rows of a piece (counted from the piece's first row),
  * contiguous, n_cols elements each, in the file's number format; `bytes` is aligned to
- * 4 bytes at least and valid during the call. Calls come in any order and from several
+ * 4 bytes at least and valid during the call (with `dev`, for its pack() even longer). Calls come in any order and from several
  * threads at once, each row exactly once. A failure stops the load. */
 typedef enum td_status (*td_pack_fn)(void *self, const struct td_piece *piece,
                                      int64_t row0, int64_t n_rows, const void *bytes,
@@ -51,6 +52,8 @@ struct td_load_opts {
     int threads;     /* 0: chosen from the processors, at most TD_MAX_LOAD_THREADS */
     int64_t staging; /* bytes of staging memory, 0: chosen; at most TD_MAX_STAGING */
     enum td_load_cache cache;
+    struct td_dev *dev; /* where the callback packs to; NULL: not said. Reads then go on
+                           while it copies */
     const atomic_bool *cancel; /* may be NULL; true stops with TD_E_CANCELLED */
 };
 

@@ -342,13 +342,17 @@ enum td_status td_model_read(struct td_model *m, const struct td_load_opts *opts
                              struct td_load_stats *stats, struct td_error *err)
 {
     struct reading r = {0};
+    struct td_load_opts o = *opts;
+    o.dev = m->dev;
     enum td_status s = list_reading(m, &r, err);
     if (s == TD_OK)
-        s = td_load(&m->dir, r.pieces, r.n_pieces, opts, receive, NULL, stats, err);
+        s = td_load(&m->dir, r.pieces, r.n_pieces, &o, receive, NULL, stats, err);
     if (s == TD_OK)
         finish(m, r.targets, r.n_targets);
     if (s == TD_OK)
         s = td_model_put_frequencies(m, err);
+    if (s == TD_OK)
+        s = m->dev->ops.sync(m->dev, err);
     td_free(r.pieces);
     td_free(r.targets);
     td_free(r.host);

@@ -47,7 +47,7 @@ enum {
     TD_SCALE_BLOCK = 128, /* rows and columns that share an FP8 scale */
     TD_LINEAR_MAX = 6,    /* products that one linear() call may share an input for */
     TD_CANDIDATES = 64,   /* ids that candidates() keeps of a row of logits */
-    TD_OPS_VERSION = 3    /* rises with every change of this file that a library built
+    TD_OPS_VERSION = 4    /* rises with every change of this file that a library built
                              before it would not understand */
 };
 
@@ -301,7 +301,17 @@ struct td_ops {
     void (*pack)(struct td_dev *dev, const struct td_matrix *m, int64_t row, int64_t n,
                  const void *src, enum td_dtype type);
 
-    /* The same from a hash; for models without files. */
+    /* Host memory that weights pass through on their way to the device, or NULL where
+     * pack() is done when it returns. stage() takes n areas of `bytes` side by side, page
+     * aligned; until stage_end(), which waits for all, pack() and its like copy from them
+     * behind the caller's back, and an area may be written again behind stage_wait() of
+     * it. False: not possible here, all is as without. Threads may wait for different
+     * areas at a time. */
+    bool (*stage)(struct td_dev *dev, void *areas, int n, size_t bytes);
+    void (*stage_wait)(struct td_dev *dev, int area);
+    void (*stage_end)(struct td_dev *dev);
+
+    /* Fills rows from a hash; for models without files. */
     void (*fill)(struct td_dev *dev, const struct td_fill_args *args);
 
     void (*embed)(struct td_dev *dev, const struct td_embed_args *args);

@@ -102,6 +102,8 @@ static int setup(void **state)
     assert_int_equal(td_model_dir_open(fx.c.dir, &fx.dir, &err), TD_OK);
     add("big", ROWS, COLS, 0, ROWS, 512, 512); /* small slices with gaps between */
     add("big", ROWS, COLS, 3, 1200, 0, COLS);
+    add("big", ROWS, COLS, 1300, 1, 0, 1021); /* the next is moved over its end */
+    add("big", ROWS, COLS, 1300, 1, 1021, 3);
     add("fused", 192, 96, 64, 64, 0, 96);
     add("fused", 192, 96, 130, 1, 7, 11); /* an odd address */
     add("scale", 24, 8, 0, 24, 4, 4);
@@ -162,6 +164,112 @@ static void every_byte_once(void **state)
     }
 }
 
+/* A device that copies as late as it may: what was packed from an area is looked at when
+ * the loader waits for it, or at the end. */
+struct late {
+    struct td_dev dev;
+    pthread_mutex_t lock;
+    char *areas;
+    size_t bytes;
+    int n, waits;
+    bool refuses;
+    struct {
+        const struct td_piece *piece;
+        int64_t row0, n_rows;
+        const char *from;
+    } todo[4096];
+    int n_todo;
+};
+
+static bool late_stage(struct td_dev *dev, void *areas, int n, size_t bytes)
+{
+    struct late *l = (struct late *)dev;
+    assert_int_equal((uintptr_t)areas % 4096, 0);
+    assert_int_equal(bytes % 4096, 0);
+    l->areas = areas;
+    l->n = n;
+    l->bytes = bytes;
+    return !l->refuses;
+}
+
+static void look_at(struct late *l, int area)
+{
+    const char *begin = l->areas + (size_t)area * l->bytes;
+    (void)pthread_mutex_lock(&l->lock);
+    for (int i = 0; i < l->n_todo; i++) {
+        if (l->todo[i].from < begin || l->todo[i].from >= begin + l->bytes)
+            continue;
+        (void)pack(&fx.sink, l->todo[i].piece, l->todo[i].row0, l->todo[i].n_rows,
+                   l->todo[i].from, NULL);
+        l->todo[i--] = l->todo[--l->n_todo];
+    }
+    l->waits++;
+    (void)pthread_mutex_unlock(&l->lock);
+}
+
+static void late_wait(struct td_dev *dev, int area)
+{
+    look_at((struct late *)dev, area);
+}
+
+static void late_end(struct td_dev *dev)
+{
+    struct late *l = (struct late *)dev;
+    for (int i = 0; i < l->n; i++)
+        look_at(l, i);
+    l->areas = NULL;
+}
+
+static enum td_status late_pack(void *self, const struct td_piece *p, int64_t row0,
+                                int64_t n_rows, const void *bytes, struct td_error *err)
+{
+    struct late *l = self;
+    (void)err;
+    (void)pthread_mutex_lock(&l->lock);
+    l->todo[l->n_todo].piece = p;
+    l->todo[l->n_todo].row0 = row0;
+    l->todo[l->n_todo].n_rows = n_rows;
+    l->todo[l->n_todo++].from = bytes;
+    (void)pthread_mutex_unlock(&l->lock);
+    return TD_OK;
+}
+
+static void copied_later(void **state)
+{
+    static struct late l;
+    struct td_load_opts opts[] = {{.dev = &l.dev},
+                                  {.dev = &l.dev, .threads = 1, .staging = 100000},
+                                  {.dev = &l.dev, .cache = TD_LOAD_CACHE_DROP}};
+    (void)state;
+    l = (struct late){.lock = PTHREAD_MUTEX_INITIALIZER};
+    l.dev.ops.stage = late_stage;
+    l.dev.ops.stage_wait = late_wait;
+    l.dev.ops.stage_end = late_end;
+    for (size_t i = 0; i < TD_COUNT(opts); i++) {
+        struct td_load_stats stats;
+        struct td_error err;
+        td_error_init(&err);
+        l.waits = 0;
+        memset(fx.sink.seen, 0, sizeof(fx.sink.seen));
+        assert_int_equal(
+            td_load(&fx.dir, fx.pieces, fx.n, &opts[i], late_pack, &l, &stats, &err),
+            TD_OK);
+        assert_null(l.areas); /* ended */
+        assert_int_equal(l.n, 2 * stats.threads);
+        assert_true(l.waits > l.n);
+        assert_int_equal(l.n_todo, 0);
+        assert_int_equal(fx.sink.wrong, 0);
+        for (size_t k = 0; k < fx.n; k++)
+            for (int64_t r = 0; r < ROWS; r++)
+                assert_int_equal(fx.sink.seen[k][r], r < fx.pieces[k].n_rows);
+    }
+    l.refuses = true; /* then the callback copies at once */
+    memset(fx.sink.seen, 0, sizeof(fx.sink.seen));
+    assert_int_equal(
+        td_load(&fx.dir, fx.pieces, fx.n, opts, pack, &fx.sink, NULL, NULL), TD_OK);
+    assert_int_equal(fx.sink.wrong, 0);
+}
+
 static void nothing_to_load(void **state)
 {
     struct td_load_stats stats;
@@ -174,7 +282,7 @@ static void nothing_to_load(void **state)
 
 static void pieces_outside(void **state)
 {
-    const struct td_piece good = fx.pieces[2];
+    const struct td_piece good = fx.pieces[4];
     struct td_piece bad[] = {good, good, good, good, good, good, good, good, good};
     struct td_error err;
     (void)state;
@@ -188,7 +296,7 @@ static void pieces_outside(void **state)
     bad[7].n_cols = INT64_MAX;
     bad[8].cols = 0;
     for (size_t i = 0; i < TD_COUNT(bad); i++) {
-        fx.pieces[2] = bad[i];
+        fx.pieces[4] = bad[i];
         assert_int_equal(load(&(struct td_load_opts){0}, NULL, &err), TD_E_TENSOR);
         check_error(&err, TD_E_TENSOR, i < 2 ? "(no tensor)" : "fused");
     }
@@ -319,10 +427,10 @@ int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
-        TEST(every_byte_once), TEST(nothing_to_load),     TEST(pieces_outside),
-        TEST(failing_reads),   TEST(file_that_shrinks),   TEST(failing_callback),
-        TEST(cancelled),       TEST(failing_allocations), TEST(too_long_a_row),
-        TEST(events),
+        TEST(every_byte_once),  TEST(copied_later),  TEST(nothing_to_load),
+        TEST(pieces_outside),   TEST(failing_reads), TEST(file_that_shrinks),
+        TEST(failing_callback), TEST(cancelled),     TEST(failing_allocations),
+        TEST(too_long_a_row),   TEST(events),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

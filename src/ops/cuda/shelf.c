@@ -15,6 +15,7 @@
 #include "base/float.h"
 #include "base/mem.h"
 #include "base/sysmem.h"
+#include "ops/cuda/stage.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -32,6 +33,7 @@ struct td_cuda {
     char name[NAME_MAX_BYTES];
     void *allocs[MAX_ALLOCS];
     int n_allocs;
+    struct td_cuda_stage stage; /* of weights, while they are loaded */
     enum td_phase (*phase)(void);
 
     /* The first failure of a call that reports none. */
@@ -179,6 +181,7 @@ static enum td_status cuda_alloc(struct td_dev *dev, size_t bytes, const char *l
 static void cuda_close(struct td_dev *dev)
 {
     struct td_cuda *cuda = enter(dev);
+    (void)td_cuda_stage_close(&cuda->stage);
     for (int i = 0; i < cuda->n_allocs; i++)
         (void)(cuda->host_memory ? cudaFreeHost(cuda->allocs[i])
                                  : cudaFree(cuda->allocs[i]));
@@ -318,6 +321,39 @@ static size_t cuda_matrix_bytes(const struct td_dev *dev, enum td_mat_type type,
     return ((size_t)n * (size_t)td_cuda_pitch(k) * element(type) + 63) / 64 * 64;
 }
 
+static bool cuda_stage(struct td_dev *dev, void *areas, int n, size_t bytes)
+{
+    struct td_cuda *cuda = enter(dev);
+    return td_cuda_stage_open(&cuda->stage, areas, n, bytes);
+}
+
+static void cuda_stage_wait(struct td_dev *dev, int area)
+{
+    struct td_cuda *cuda = enter(dev);
+    check(cuda, td_cuda_stage_wait(&cuda->stage, area), "copying weights");
+}
+
+static void cuda_stage_end(struct td_dev *dev)
+{
+    struct td_cuda *cuda = enter(dev);
+    check(cuda, td_cuda_stage_close(&cuda->stage), "copying weights");
+}
+
+/* Rows of a checkpoint to rows of a matrix; from a staging area the copy goes on behind
+ * the caller's back. */
+static void copy_rows(struct td_cuda *cuda, void *dst, size_t pitch, const void *src,
+                      size_t wide, size_t n)
+{
+    cudaStream_t stream = td_cuda_stage_of(&cuda->stage, src);
+    if (!stream)
+        stream = cuda->ctx.stream;
+    cudaError_t e = pitch == wide ? cudaMemcpyAsync(dst, src, n * wide,
+                                                    cudaMemcpyHostToDevice, stream)
+                                  : cudaMemcpy2DAsync(dst, pitch, src, wide, wide, n,
+                                                      cudaMemcpyHostToDevice, stream);
+    check(cuda, e, "copying weights");
+}
+
 static void cuda_pack(struct td_dev *dev, const struct td_matrix *m, int64_t row,
                       int64_t n, const void *src, enum td_dtype type)
 {
@@ -325,23 +361,20 @@ static void cuda_pack(struct td_dev *dev, const struct td_matrix *m, int64_t row
     size_t pitch = (size_t)td_cuda_pitch(m->k) * element(m->type);
     size_t wide = (size_t)m->k * element(m->type);
     char *dst = (char *)m->data + (size_t)row * pitch;
-    float *widened = NULL;
-    if (type == TD_DTYPE_F16) {
-        const uint16_t *h = src;
-        widened = td_calloc((size_t)n, wide);
-        if (!widened) {
-            check(cuda, cudaErrorMemoryAllocation, "widening weights");
-            return;
-        }
-        for (int64_t i = 0; i < n * m->k; i++)
-            widened[i] = td_f32_from_f16(h[i]);
+    if (type != TD_DTYPE_F16) {
+        copy_rows(cuda, dst, pitch, src, wide, (size_t)n);
+        return;
     }
-    check(cuda,
-          cudaMemcpy2DAsync(dst, pitch, widened ? (const void *)widened : src, wide,
-                            wide, (size_t)n, cudaMemcpyHostToDevice, cuda->ctx.stream),
-          "copying weights");
-    if (widened)
-        check(cuda, cudaStreamSynchronize(cuda->ctx.stream), "copying weights");
+    const uint16_t *h = src;
+    float *widened = td_calloc((size_t)n, wide);
+    if (!widened) {
+        check(cuda, cudaErrorMemoryAllocation, "widening weights");
+        return;
+    }
+    for (int64_t i = 0; i < n * m->k; i++)
+        widened[i] = td_f32_from_f16(h[i]);
+    copy_rows(cuda, dst, pitch, widened, wide, (size_t)n);
+    check(cuda, cudaStreamSynchronize(cuda->ctx.stream), "copying weights");
     td_free(widened);
 }
 
@@ -380,6 +413,9 @@ static const struct td_ops table = {
     .sync = cuda_sync,
     .matrix_bytes = cuda_matrix_bytes,
     .pack = cuda_pack,
+    .stage = cuda_stage,
+    .stage_wait = cuda_stage_wait,
+    .stage_end = cuda_stage_end,
     .fill = cuda_fill,
     .embed = cuda_embed,
     .norm = cuda_norm,

@@ -184,4 +184,7 @@ void td_ref_fill_memory(struct td_ops *ops)
     ops->sync = ref_sync;
     ops->matrix_bytes = ref_matrix_bytes;
     ops->pack = ref_pack;
+    ops->stage = NULL; /* packed is copied */
+    ops->stage_wait = NULL;
+    ops->stage_end = NULL;
 }
