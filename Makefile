@@ -37,7 +37,7 @@ WARN     := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion 
 BUILD_ID := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 CPPFLAGS += -Isrc $(shell $(PKG) --cflags $(PKGS))
 CFLAGS   ?=
-ALLFLAGS  = -std=c11 $(OPT) $(WARN) -fopenmp -pthread -ffp-contract=off $(CPPFLAGS) \
+ALLFLAGS  = -std=c11 $(OPT) $(WARN) -pthread -ffp-contract=off $(CPPFLAGS) \
             $(CFLAGS) $(SAN)
 LDLIBS   += $(shell $(PKG) --libs $(PKGS)) -lm -ldl
 
@@ -57,7 +57,7 @@ UNIT     := $(sort $(filter $(B)/tests/$(T),$(UNIT)))
 E2E      := $(sort $(wildcard tests/e2e/*.sh))
 FUZZ     := $(patsubst tests/fuzz/%.c,$(B)/%,$(sort $(wildcard tests/fuzz/fuzz_*.c)))
 TIDY     ?= clang-tidy
-TSAN     := $(filter $(foreach r,base load comm sched text,$(B)/tests/$(r)_%),$(UNIT))
+TSAN     := $(filter $(foreach r,base ops load comm sched text,$(B)/tests/$(r)_%),$(UNIT))
 
 # The CUDA shelf: a shared object of its own, with a copy of what it needs of base.
 # 90a is Hopper (H100, H200), 121a is GB10 (DGX Spark).
@@ -193,8 +193,7 @@ asan:  ## the unit tests under address and undefined sanitizers
 		SAN='-fsanitize=address,undefined -fno-sanitize-recover=all \
 		-fno-omit-frame-pointer -Wno-format-truncation' unit
 
-# OpenMP's own locks are invisible to the thread sanitizer, so only rooms with threads
-# of their own are run under it.
+# Rooms with threads; models on top of them take too long.
 tsan:  ## the unit tests of the rooms with threads under the thread sanitizer
 	@$(MAKE) --no-print-directory B=build/tsan OPT='-O1 -g' KOPT=-O2 \
 		SAN='-fsanitize=thread -Wno-format-truncation' tsan-run

@@ -47,7 +47,6 @@ command shellcheck shellcheck
 command clang-14 clang-14
 command clang-format-14 clang-format-14
 command clang-tidy-14 clang-tidy-14
-file    /usr/lib/llvm-14/lib/libomp.so libomp-14-dev
 file    /usr/lib/llvm-14/lib/clang/14.0.6/lib/linux/libclang_rt.fuzzer-*.a libclang-rt-14-dev'
 
 cross_needs='

@@ -20,6 +20,15 @@
 #define TD_UNROLL _Pragma("GCC unroll 16")
 #endif
 
+/* Tells the processor that a loop waits for another thread. */
+#if defined(__x86_64__)
+#define TD_RELAX() __builtin_ia32_pause()
+#elif defined(__aarch64__)
+#define TD_RELAX() __asm__ volatile("isb" ::: "memory")
+#else
+#define TD_RELAX() ((void)0)
+#endif
+
 #define TD_MIN(a, b)    ((a) < (b) ? (a) : (b))
 #define TD_MAX(a, b)    ((a) > (b) ? (a) : (b))
 #define TD_COUNT(array) (sizeof(array) / sizeof((array)[0]))

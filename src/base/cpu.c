@@ -2,12 +2,13 @@
 /*
  * What this processor can do. See cpu.h.
  */
-#define _POSIX_C_SOURCE 200809L
+#define _GNU_SOURCE
 #include "base/cpu.h"
 
 #include "base/compiler.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -90,4 +91,13 @@ const char *td_cpu_name(void)
 {
     (void)pthread_once(&once, init);
     return name;
+}
+
+int td_cpu_cores(void)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    if (sched_getaffinity(0, sizeof(set), &set) != 0)
+        return 1;
+    return TD_MAX(CPU_COUNT(&set), 1);
 }

@@ -23,4 +23,7 @@ unsigned td_cpu_flags(void);
 /* The processor's name as the system reports it, "unknown" otherwise. Static. */
 const char *td_cpu_name(void);
 
+/* Cores that this process may use. */
+int td_cpu_cores(void);
+
 #endif

@@ -3,12 +3,11 @@
  * Opens the processor as a device: fills the table from the reference upward and counts
  * the threads.
  */
-#define _GNU_SOURCE
 #include "ops/cpu.h"
 
+#include "base/cpu.h"
 #include "base/mem.h"
 
-#include <sched.h>
 #include <string.h>
 
 /* Levels in rising order; each is filled on top of those before it. */
@@ -24,15 +23,6 @@ static const struct level {
     {"avx512bf16", td_x86_has_avx512bf16, td_x86_fill_avx512bf16},
 #endif
 };
-
-int td_cpu_cores(void)
-{
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    if (sched_getaffinity(0, sizeof(set), &set) != 0)
-        return 1;
-    return TD_MAX(CPU_COUNT(&set), 1);
-}
 
 static enum td_status fill(struct td_ops *ops, const char *highest,
                            struct td_error *err)
@@ -76,6 +66,29 @@ enum td_status td_cpu_open(const struct td_dev_params *params, struct td_dev **o
         TD_MIN(params->threads ? params->threads : td_cpu_cores(), TD_CPU_MAX_THREADS);
     cpu->dev.budget = params->budget;
     cpu->dev.host = true;
-    *out = &cpu->dev;
-    return TD_OK;
+    s = td_team_new(cpu->dev.threads, &cpu->team, err);
+    if (s == TD_OK)
+        *out = &cpu->dev;
+    else
+        td_free(cpu);
+    return s;
+}
+
+struct loop {
+    struct td_cpu *cpu;
+    td_cpu_work work;
+    const void *args;
+};
+
+static void run_items(void *arg, int64_t first, int64_t last)
+{
+    const struct loop *l = arg;
+    l->work(l->cpu, l->args, first, last);
+}
+
+void td_cpu_run(struct td_cpu *cpu, int64_t n, int64_t step, td_cpu_work work,
+                const void *args)
+{
+    struct loop l = {cpu, work, args};
+    td_team_run(cpu->team, n, step, run_items, &l);
 }

@@ -13,9 +13,10 @@
 #ifndef TD_OPS_CPU_H
 #define TD_OPS_CPU_H
 
+#include "base/team.h"
 #include "ops/ops.h"
 
-enum { TD_CPU_MAX_ALLOCS = 256, TD_CPU_MAX_THREADS = 256 };
+enum { TD_CPU_MAX_ALLOCS = 256, TD_CPU_MAX_THREADS = TD_TEAM_MAX_THREADS };
 
 struct td_cpu {
     struct td_dev dev; /* first: a struct td_dev * of this shelf is a struct td_cpu * */
@@ -25,6 +26,7 @@ struct td_cpu {
         const char *label;
     } allocs[TD_CPU_MAX_ALLOCS];
     int n_allocs;
+    struct td_team *team; /* dev.threads threads */
 
     struct td_reserve limits;
     char *scratch; /* [threads][scratch_bytes] */
@@ -54,14 +56,20 @@ size_t td_cpu_areas_bytes(const struct td_cpu_area *areas, size_t n);
 enum td_status td_cpu_areas_take(struct td_dev *dev, const struct td_cpu_area *areas,
                                  size_t n, struct td_error *err);
 
-/* The calling thread's scratch area (0 outside parallel regions). */
+/* The calling thread's scratch area. */
 void *td_cpu_scratch(struct td_cpu *cpu);
+
+/* Items first .. last of an operation's loop; `args` are those of the operation, or what
+ * it made of them. */
+typedef void (*td_cpu_work)(struct td_cpu *cpu, const void *args, int64_t first,
+                            int64_t last);
+
+/* work() for all items 0 .. n by all threads, `step` at a time as in td_team_run(). */
+void td_cpu_run(struct td_cpu *cpu, int64_t n, int64_t step, td_cpu_work work,
+                const void *args);
 
 /* Fill the table: the reference fills every entry, the others what they do better. */
 void td_ops_fill_ref(struct td_ops *ops);
-
-/* Cores that this process may use. */
-int td_cpu_cores(void);
 
 /* Loops that measure limits (ops/limits.h): read and fold memory, fetching so far ahead;
  * n steps of dependent products, and the operations in a step. */

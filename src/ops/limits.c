@@ -6,12 +6,19 @@
 #include "ops/limits.h"
 
 #include "base/clock.h"
+#include "base/cpu.h"
 #include "base/mem.h"
 #include "ops/cpu.h"
 
 #include <string.h>
 
-enum { PORTABLE_LANES = 64, REPEATS = 3, STEPS = 1 << 18 };
+enum {
+    PORTABLE_LANES = 64,
+    REPEATS = 3,
+    STEPS = 1 << 16,
+    COMPUTE_PIECES = 4, /* for each thread */
+    PIECE = 1 << 20     /* bytes */
+};
 
 static uint64_t portable_read(const void *data, size_t bytes, size_t ahead)
 {
@@ -54,57 +61,97 @@ static struct td_limit_loops loops(void)
     return l;
 }
 
-/* One timed region: every thread runs its share; `sink` keeps the results alive. */
-static double read_once(const struct td_limit_loops *l, const char *data, size_t bytes,
-                        int threads, size_t ahead, size_t piece)
+/* A timed loop. `sinks`, one for each thread, keep the results alive. */
+struct timed {
+    char *data;
+    uint64_t (*read)(const void *data, size_t bytes, size_t ahead);
+    float (*compute)(int64_t n, float start);
+    size_t ahead;
+    struct {
+        TD_ALIGNED(64) uint64_t bits;
+        float sum;
+    } sinks[TD_TEAM_MAX_THREADS];
+};
+
+static void write_pieces(void *arg, int64_t first, int64_t last)
 {
-    uint64_t sink = 0;
-    size_t pieces = bytes / piece;
-    double start = td_clock_now();
-#pragma omp parallel for num_threads(threads) schedule(static) reduction(^ : sink)
-    for (size_t i = 0; i < pieces; i++)
-        sink ^= l->read(data + i * piece, piece, ahead);
-    double seconds = td_clock_now() - start;
-    return sink == 1 ? 0 : (double)(pieces * piece) / seconds;
+    const struct timed *t = arg;
+    for (int64_t i = first; i < last; i++)
+        memset(t->data + i * PIECE, (int)i, PIECE);
 }
 
-static double compute_once(float (*loop)(int64_t, float), double per_step, int threads)
+static void read_pieces(void *arg, int64_t first, int64_t last)
 {
-    float sink = 0;
+    struct timed *t = arg;
+    for (int64_t i = first; i < last; i++)
+        t->sinks[td_team_index()].bits ^= t->read(t->data + i * PIECE, PIECE, t->ahead);
+}
+
+static void compute_pieces(void *arg, int64_t first, int64_t last)
+{
+    struct timed *t = arg;
+    for (int64_t i = first; i < last; i++)
+        t->sinks[td_team_index()].sum += t->compute(STEPS, 0.5f);
+}
+
+static double read_once(struct td_team *team, struct timed *t, int64_t pieces)
+{
     double start = td_clock_now();
-#pragma omp parallel for num_threads(threads) schedule(static) reduction(+ : sink)
-    for (int i = 0; i < threads; i++)
-        sink += loop(STEPS, 0.5f);
-    double seconds = td_clock_now() - start;
-    return sink < 0 ? 0 : per_step * STEPS * threads / seconds;
+    td_team_run(team, pieces, 1, read_pieces, t);
+    return (double)(pieces * PIECE) / (td_clock_now() - start);
+}
+
+/* Enough pieces that all threads end at about the same time. */
+static double compute_once(struct td_team *team, struct timed *t, double per_step)
+{
+    int64_t pieces = (int64_t)td_team_threads(team) * COMPUTE_PIECES;
+    double start = td_clock_now();
+    td_team_run(team, pieces, 1, compute_pieces, t);
+    return per_step * STEPS * (double)pieces / (td_clock_now() - start);
+}
+
+static void measure(struct td_team *team, struct timed *t, int64_t pieces,
+                    struct td_limits *best)
+{
+    static const size_t ahead[] = {0, 2048};
+    struct td_limit_loops l = loops();
+    td_team_run(team, pieces, 0, write_pieces, t);
+    t->read = l.read;
+    for (int r = 0; r < REPEATS; r++) {
+        t->compute = l.fma;
+        double f32 = compute_once(team, t, l.fma_flops);
+        t->compute = l.dot;
+        double bf16 = l.dot ? compute_once(team, t, l.dot_flops) : f32;
+        best->f32 = TD_MAX(best->f32, f32);
+        best->bf16 = TD_MAX(TD_MAX(best->bf16, bf16), best->f32);
+        for (size_t i = 0; i < TD_COUNT(ahead); i++) {
+            t->ahead = ahead[i];
+            best->read = TD_MAX(best->read, read_once(team, t, pieces));
+        }
+    }
 }
 
 enum td_status td_limits_measure(int threads, size_t bytes, struct td_limits *out,
                                  struct td_error *err)
 {
-    static const size_t ahead[] = {0, 2048};
-    struct td_limit_loops l = loops();
-    size_t n = bytes ? bytes : (size_t)512 << 20, piece = (size_t)1 << 20;
+    size_t n = bytes ? bytes : (size_t)512 << 20;
+    int64_t pieces = (int64_t)((n + PIECE - 1) / PIECE);
     struct td_limits best = {0};
-    threads = threads ? threads : td_cpu_cores();
-    n = (n + piece - 1) / piece * piece;
-    char *data = td_alloc_aligned(n);
-    if (!data)
-        return td_error_set(err, TD_E_NOMEM, "no memory to measure the processor with");
-#pragma omp parallel for num_threads(threads) schedule(static)
-    for (size_t i = 0; i < n / piece; i++)
-        memset(data + i * piece, (int)i, piece);
-    for (int r = 0; r < REPEATS; r++) {
-        double f32 = compute_once(l.fma, l.fma_flops, threads);
-        double bf16 = l.dot ? compute_once(l.dot, l.dot_flops, threads) : f32;
-        best.f32 = TD_MAX(best.f32, f32);
-        best.bf16 = TD_MAX(TD_MAX(best.bf16, bf16), best.f32);
-        for (size_t i = 0; i < TD_COUNT(ahead); i++) {
-            double rate = read_once(&l, data, n, threads, ahead[i], piece);
-            best.read = TD_MAX(best.read, rate);
-        }
+    struct td_team *team = NULL;
+    struct timed *t = td_alloc_aligned(sizeof(*t));
+    char *data = td_alloc_aligned((size_t)(pieces * PIECE));
+    enum td_status s = TD_OK;
+    if (!t || !data)
+        s = td_error_set(err, TD_E_NOMEM, "no memory to measure the processor with");
+    if (s == TD_OK)
+        s = td_team_new(threads ? threads : td_cpu_cores(), &team, err);
+    if (s == TD_OK) {
+        t->data = data;
+        measure(team, t, pieces, &best);
+        *out = best;
     }
-    td_free_aligned(data, n);
-    *out = best;
-    return TD_OK;
+    td_team_free(team);
+    td_free_aligned(data, (size_t)(pieces * PIECE));
+    td_free_aligned(t, sizeof(*t));
+    return s;
 }

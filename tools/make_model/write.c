@@ -14,12 +14,14 @@
 #include "tools/make_model/synth.h"
 
 #include "base/buf.h"
+#include "base/cpu.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/team.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <omp.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -243,36 +245,43 @@ static bool write_piece(const struct writer *w, const struct piece *p, int fd,
                      s->offset + first * scale_width);
 }
 
-/* Writes all pieces of one file; 0, or the errno of the first failure. */
+/* The pieces of one file, and a buffer of each thread. */
+struct writing {
+    const struct writer *w;
+    uint8_t *buffers;
+    int64_t out, scales; /* bytes of a thread's two buffers */
+    int fd;
+    _Atomic int failure; /* errno of the first one */
+};
+
+static void write_some(void *arg, int64_t first, int64_t last)
+{
+    struct writing *f = arg;
+    uint8_t *out = f->buffers + td_team_index() * (f->out + f->scales);
+    for (int64_t i = first; i < last && !atomic_load(&f->failure); i++)
+        if (!write_piece(f->w, &f->w->pieces[i], f->fd, out, out + f->out))
+            atomic_store(&f->failure, errno ? errno : EIO);
+}
+
+/* Writes all pieces of one file; 0, or the errno of a failure. */
 static int write_pieces(const struct writer *w, int fd)
 {
-    /* NOLINTNEXTLINE(clang-analyzer-deadcode.DeadStores): the pragma reads it */
-    int threads = w->m->threads ? (int)w->m->threads : omp_get_max_threads();
-    int failure = 0;
-#pragma omp parallel num_threads(threads)
-    {
-        uint8_t *out = td_calloc((size_t)w->buffer, 1);
-        uint8_t *scales = td_calloc((size_t)w->scale_buffer, 1);
-#pragma omp for schedule(dynamic)
-        for (int64_t i = 0; i < w->count; i++) {
-            int failed = 0, seen;
-#pragma omp atomic read
-            seen = failure;
-            if (seen)
-                continue;
-            if (!out || !scales)
-                failed = ENOMEM;
-            else if (!write_piece(w, &w->pieces[i], fd, out, scales))
-                failed = errno ? errno : EIO;
-            if (failed) {
-#pragma omp atomic write
-                failure = failed;
-            }
-        }
-        td_free(out);
-        td_free(scales);
-    }
-    return failure;
+    struct td_team *team = NULL;
+    struct writing f = {.w = w,
+                        .fd = fd,
+                        .out = (w->buffer + 63) / 64 * 64,
+                        .scales = (w->scale_buffer + 63) / 64 * 64};
+    int threads = w->m->threads ? (int)w->m->threads : td_cpu_cores();
+    if (td_team_new(threads, &team, NULL) != TD_OK)
+        return ENOMEM;
+    f.buffers = td_calloc((size_t)td_team_threads(team), (size_t)(f.out + f.scales));
+    if (f.buffers)
+        td_team_run(team, w->count, 1, write_some, &f);
+    else
+        f.failure = ENOMEM;
+    td_team_free(team);
+    td_free(f.buffers);
+    return f.failure;
 }
 
 static enum td_status write_data(struct writer *w, struct td_synth_tensor **sorted,

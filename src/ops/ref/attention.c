@@ -68,13 +68,17 @@ static void qkv_row(struct td_cpu *cpu, const struct td_qkv_args *a, int32_t r)
     }
 }
 
+static void qkv_rows(struct td_cpu *cpu, const void *args, int64_t first, int64_t last)
+{
+    const struct td_qkv_args *a = args;
+    for (int64_t r = first; r < last; r++)
+        if (a->batch->seq[r] >= 0)
+            qkv_row(cpu, a, (int32_t)r);
+}
+
 static void ref_qkv(struct td_dev *dev, const struct td_qkv_args *a)
 {
-    struct td_cpu *cpu = (struct td_cpu *)dev;
-#pragma omp parallel for num_threads(dev->threads) schedule(static)
-    for (int32_t r = 0; r < a->batch->rows; r++)
-        if (a->batch->seq[r] >= 0)
-            qkv_row(cpu, a, r);
+    td_cpu_run((struct td_cpu *)dev, a->batch->rows, 0, qkv_rows, a);
 }
 
 static void attention_head(struct td_cpu *cpu, const struct td_attention_args *a,
@@ -110,15 +114,20 @@ static void attention_head(struct td_cpu *cpu, const struct td_attention_args *a
         y[d] = y[d] / sum * td_ref_sigmoid(gate[d]);
 }
 
-static void ref_attention(struct td_dev *dev, const struct td_attention_args *a)
+static void attention_heads(struct td_cpu *cpu, const void *args, int64_t first,
+                            int64_t last)
 {
-    struct td_cpu *cpu = (struct td_cpu *)dev;
-    int64_t tasks = (int64_t)a->batch->rows * a->n_heads;
-#pragma omp parallel for num_threads(dev->threads) schedule(dynamic, 4)
-    for (int64_t i = 0; i < tasks; i++)
+    const struct td_attention_args *a = args;
+    for (int64_t i = first; i < last; i++)
         if (a->batch->seq[i / a->n_heads] >= 0)
             attention_head(cpu, a, (int32_t)(i / a->n_heads),
                            (int32_t)(i % a->n_heads));
+}
+
+static void ref_attention(struct td_dev *dev, const struct td_attention_args *a)
+{
+    int64_t heads = (int64_t)a->batch->rows * a->n_heads;
+    td_cpu_run((struct td_cpu *)dev, heads, 4, attention_heads, a);
 }
 
 void td_ref_fill_attention(struct td_ops *ops)

@@ -42,14 +42,21 @@ static void conv_sequence(const struct td_conv_args *a, int32_t s, int32_t ch)
     }
 }
 
-static void ref_conv(struct td_dev *dev, const struct td_conv_args *a)
+static void conv_channels(struct td_cpu *cpu, const void *args, int64_t first,
+                          int64_t last)
 {
+    const struct td_conv_args *a = args;
     int32_t seqs = a->batch->n_decode + a->batch->n_prefill;
-#pragma omp parallel for num_threads(dev->threads) schedule(static)
-    for (int32_t ch = 0; ch < a->channels; ch++)
+    (void)cpu;
+    for (int64_t ch = first; ch < last; ch++)
         for (int32_t s = 0; s < seqs; s++)
             if (a->batch->seq[a->batch->row0[s]] >= 0)
-                conv_sequence(a, s, ch);
+                conv_sequence(a, s, (int32_t)ch);
+}
+
+static void ref_conv(struct td_dev *dev, const struct td_conv_args *a)
+{
+    td_cpu_run((struct td_cpu *)dev, a->channels, 0, conv_channels, a);
 }
 
 /* What a row offers to one value head. */
@@ -179,14 +186,13 @@ static void delta_piece(struct td_cpu *cpu, const struct td_delta_args *a, int32
         delta_chunk(cpu, a, row, TD_MIN(TD_CHUNK, b->row0[s + 1] - row), head, S);
 }
 
-static void ref_delta(struct td_dev *dev, const struct td_delta_args *a)
+static void delta_heads(struct td_cpu *cpu, const void *args, int64_t first,
+                        int64_t last)
 {
-    struct td_cpu *cpu = (struct td_cpu *)dev;
+    const struct td_delta_args *a = args;
     const struct td_batch *b = a->batch;
-    int32_t seqs = b->n_decode + b->n_prefill;
-#pragma omp parallel for num_threads(dev->threads) schedule(dynamic, 1)
-    for (int32_t i = 0; i < seqs * a->n_v; i++) {
-        int32_t s = i / a->n_v, head = i % a->n_v;
+    for (int64_t i = first; i < last; i++) {
+        int32_t s = (int32_t)(i / a->n_v), head = (int32_t)(i % a->n_v);
         if (b->seq[b->row0[s]] < 0)
             continue;
         if (s < b->n_decode)
@@ -194,6 +200,12 @@ static void ref_delta(struct td_dev *dev, const struct td_delta_args *a)
         else
             delta_piece(cpu, a, s, head);
     }
+}
+
+static void ref_delta(struct td_dev *dev, const struct td_delta_args *a)
+{
+    int64_t seqs = a->batch->n_decode + a->batch->n_prefill;
+    td_cpu_run((struct td_cpu *)dev, seqs * a->n_v, 1, delta_heads, a);
 }
 
 void td_ref_fill_delta(struct td_ops *ops)

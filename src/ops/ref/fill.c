@@ -39,11 +39,17 @@ static void fill_scales(const struct td_fill_args *a)
         }
 }
 
+static void fill_rows(struct td_cpu *cpu, const void *args, int64_t first, int64_t last)
+{
+    const struct td_fill_args *a = args;
+    (void)cpu;
+    for (int64_t i = first; i < last; i++)
+        fill_row(a, a->row + i);
+}
+
 static void ref_fill(struct td_dev *dev, const struct td_fill_args *a)
 {
-#pragma omp parallel for num_threads(dev->threads) schedule(static)
-    for (int64_t row = a->row; row < a->row + a->n; row++)
-        fill_row(a, row);
+    td_cpu_run((struct td_cpu *)dev, a->n, 0, fill_rows, a);
     if (a->m->type == TD_MAT_F8)
         fill_scales(a);
 }

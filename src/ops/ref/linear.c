@@ -52,18 +52,23 @@ void td_ref_round(const float *x, int64_t stride, int32_t rows, int64_t k, float
             out[r * k + i] = td_f32_from_bf16(td_bf16_from_f32(x[r * stride + i]));
 }
 
-static void product(struct td_cpu *cpu, const struct td_linear_term *t, const float *x,
-                    int64_t stride, int32_t rows)
+struct product {
+    const struct td_linear_term *term;
+    const float *x;
+    int64_t stride;
+    int32_t rows;
+};
+
+static void product_outputs(struct td_cpu *cpu, const void *args, int64_t first,
+                            int64_t last)
 {
-#pragma omp parallel num_threads(cpu->dev.threads)
-    {
-        float *w = td_cpu_scratch(cpu);
-#pragma omp for schedule(static)
-        for (int64_t n = 0; n < t->w->n; n++) {
-            td_ref_expand(t->w, n, w);
-            for (int32_t r = 0; r < rows; r++)
-                t->y[r * t->y_stride + n] = td_ref_dot(w, x + r * stride, t->w->k);
-        }
+    const struct product *p = args;
+    const struct td_linear_term *t = p->term;
+    float *w = td_cpu_scratch(cpu);
+    for (int64_t n = first; n < last; n++) {
+        td_ref_expand(t->w, n, w);
+        for (int32_t r = 0; r < p->rows; r++)
+            t->y[r * t->y_stride + n] = td_ref_dot(w, p->x + r * p->stride, t->w->k);
     }
 }
 
@@ -75,10 +80,12 @@ static void ref_linear(struct td_dev *dev, const struct td_linear_args *a)
     if (rounds)
         td_ref_round(a->x, a->x_stride, a->rows, k, cpu->rounded);
     for (int32_t i = 0; i < a->count; i++) {
-        if (rounds && !a->term[i].exact)
-            product(cpu, &a->term[i], cpu->rounded, k, a->rows);
-        else
-            product(cpu, &a->term[i], a->x, a->x_stride, a->rows);
+        bool rounded = rounds && !a->term[i].exact;
+        struct product p = {.term = &a->term[i],
+                            .x = rounded ? cpu->rounded : a->x,
+                            .stride = rounded ? k : a->x_stride,
+                            .rows = a->rows};
+        td_cpu_run(cpu, a->term[i].w->n, 0, product_outputs, &p);
     }
 }
 

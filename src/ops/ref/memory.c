@@ -8,7 +8,6 @@
 #include "base/mem.h"
 #include "ops/ref/ref.h"
 
-#include <omp.h>
 #include <string.h>
 
 static size_t round64(size_t bytes)
@@ -48,6 +47,7 @@ static void ref_close(struct td_dev *dev)
     struct td_cpu *cpu = (struct td_cpu *)dev;
     for (int i = 0; i < cpu->n_allocs; i++)
         td_free_aligned(cpu->allocs[i].p, cpu->allocs[i].bytes);
+    td_team_free(cpu->team);
     td_free(cpu);
 }
 
@@ -122,7 +122,7 @@ static enum td_status ref_reserve(struct td_dev *dev, const struct td_reserve *r
 
 void *td_cpu_scratch(struct td_cpu *cpu)
 {
-    return cpu->scratch + (size_t)omp_get_thread_num() * cpu->scratch_bytes;
+    return cpu->scratch + (size_t)td_team_index() * cpu->scratch_bytes;
 }
 
 static void ref_copy(struct td_dev *dev, void *dst, const void *src, size_t bytes)

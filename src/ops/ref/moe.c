@@ -9,14 +9,14 @@
 
 #include <math.h>
 
-static void ref_route(struct td_dev *dev, const struct td_route_args *a)
+static void route_rows(struct td_cpu *cpu, const void *args, int64_t first,
+                       int64_t last)
 {
-    struct td_cpu *cpu = (struct td_cpu *)dev;
-#pragma omp parallel for num_threads(dev->threads) schedule(static)
-    for (int32_t r = 0; r < a->rows; r++) {
-        const float *logit = a->logits + (int64_t)r * a->experts;
-        int32_t *id = a->id + (int64_t)r * a->k;
-        float *weight = a->weight + (int64_t)r * a->k;
+    const struct td_route_args *a = args;
+    for (int64_t r = first; r < last; r++) {
+        const float *logit = a->logits + r * a->experts;
+        int32_t *id = a->id + r * a->k;
+        float *weight = a->weight + r * a->k;
         float *p = td_cpu_scratch(cpu);
         float top = -INFINITY, all = 0, chosen = 0;
         for (int32_t e = 0; e < a->experts; e++)
@@ -38,6 +38,11 @@ static void ref_route(struct td_dev *dev, const struct td_route_args *a)
     }
 }
 
+static void ref_route(struct td_dev *dev, const struct td_route_args *a)
+{
+    td_cpu_run((struct td_cpu *)dev, a->rows, 0, route_rows, a);
+}
+
 /* One gated feed-forward network over the rows that use it. `id` names each choice's
  * expert (NULL: every row uses this one, once); mid and out have a line per choice. */
 struct network {
@@ -48,43 +53,44 @@ struct network {
     float *mid, *out;
 };
 
-static void network_mid(struct td_cpu *cpu, const struct network *f)
+static void network_mid(struct td_cpu *cpu, const void *args, int64_t first,
+                        int64_t last)
 {
+    const struct network *f = args;
     int64_t k = f->gate->k, size = f->gate->n;
     bool rounds = cpu->dev.numerics == TD_NUM_BF16;
-#pragma omp parallel num_threads(cpu->dev.threads)
-    {
-        float *gate = td_cpu_scratch(cpu), *up = gate + k;
-#pragma omp for schedule(static)
-        for (int64_t i = 0; i < size; i++) {
-            td_ref_expand(f->gate, i, gate);
-            td_ref_expand(f->up, i, up);
-            for (int32_t c = 0; c < f->choices; c++) {
-                const float *x = f->x + c / f->per_row * k;
-                if (f->id && f->id[c] != f->expert)
-                    continue;
-                float m = td_ref_silu(td_ref_dot(gate, x, k)) * td_ref_dot(up, x, k);
-                f->mid[c * size + i] =
-                    rounds ? td_f32_from_bf16(td_bf16_from_f32(m)) : m;
-            }
+    float *gate = td_cpu_scratch(cpu), *up = gate + k;
+    for (int64_t i = first; i < last; i++) {
+        td_ref_expand(f->gate, i, gate);
+        td_ref_expand(f->up, i, up);
+        for (int32_t c = 0; c < f->choices; c++) {
+            const float *x = f->x + c / f->per_row * k;
+            if (f->id && f->id[c] != f->expert)
+                continue;
+            float m = td_ref_silu(td_ref_dot(gate, x, k)) * td_ref_dot(up, x, k);
+            f->mid[c * size + i] = rounds ? td_f32_from_bf16(td_bf16_from_f32(m)) : m;
         }
     }
 }
 
-static void network_out(struct td_cpu *cpu, const struct network *f)
+static void network_out(struct td_cpu *cpu, const void *args, int64_t first,
+                        int64_t last)
 {
+    const struct network *f = args;
     int64_t k = f->down->k, hidden = f->down->n;
-#pragma omp parallel num_threads(cpu->dev.threads)
-    {
-        float *w = td_cpu_scratch(cpu);
-#pragma omp for schedule(static)
-        for (int64_t i = 0; i < hidden; i++) {
-            td_ref_expand(f->down, i, w);
-            for (int32_t c = 0; c < f->choices; c++)
-                if (!f->id || f->id[c] == f->expert)
-                    f->out[c * hidden + i] = td_ref_dot(w, f->mid + c * k, k);
-        }
+    float *w = td_cpu_scratch(cpu);
+    for (int64_t i = first; i < last; i++) {
+        td_ref_expand(f->down, i, w);
+        for (int32_t c = 0; c < f->choices; c++)
+            if (!f->id || f->id[c] == f->expert)
+                f->out[c * hidden + i] = td_ref_dot(w, f->mid + c * k, k);
     }
+}
+
+static void run_network(struct td_cpu *cpu, const struct network *f)
+{
+    td_cpu_run(cpu, f->gate->n, 0, network_mid, f);
+    td_cpu_run(cpu, f->down->n, 0, network_out, f);
 }
 
 static bool is_chosen(const struct td_experts_args *a, int32_t expert)
@@ -129,8 +135,7 @@ static void ref_experts(struct td_dev *dev, const struct td_experts_args *a)
                             .out = cpu->expert_out};
         if (!is_chosen(a, e))
             continue;
-        network_mid(cpu, &f);
-        network_out(cpu, &f);
+        run_network(cpu, &f);
     }
     combine(a, cpu->expert_out, hidden);
     if (!a->shared_down)
@@ -143,8 +148,7 @@ static void ref_experts(struct td_dev *dev, const struct td_experts_args *a)
                         .per_row = 1,
                         .mid = cpu->expert_mid,
                         .out = cpu->expert_out};
-    network_mid(cpu, &f);
-    network_out(cpu, &f);
+    run_network(cpu, &f);
     for (int32_t r = 0; r < a->rows; r++)
         for (int64_t i = 0; i < hidden; i++)
             a->y[r * hidden + i] +=

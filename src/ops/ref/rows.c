@@ -22,10 +22,11 @@ static float inverse_rms(const float *x, int64_t n, float eps)
     return 1.0f / sqrtf(td_ref_dot(x, x, n) / (float)n + eps);
 }
 
-static void ref_norm(struct td_dev *dev, const struct td_norm_args *a)
+static void norm_rows(struct td_cpu *cpu, const void *args, int64_t first, int64_t last)
 {
-#pragma omp parallel for num_threads(dev->threads) schedule(static)
-    for (int32_t r = 0; r < a->rows; r++) {
+    const struct td_norm_args *a = args;
+    (void)cpu;
+    for (int64_t r = first; r < last; r++) {
         int64_t from = a->index ? a->index[r] : r;
         const float *x = a->x + from * a->h;
         const float *add = a->add ? a->add + from * a->h : NULL;
@@ -40,10 +41,17 @@ static void ref_norm(struct td_dev *dev, const struct td_norm_args *a)
     }
 }
 
-static void ref_gated_norm(struct td_dev *dev, const struct td_gated_norm_args *a)
+static void ref_norm(struct td_dev *dev, const struct td_norm_args *a)
 {
-#pragma omp parallel for num_threads(dev->threads) schedule(static)
-    for (int64_t i = 0; i < (int64_t)a->rows * a->heads; i++) {
+    td_cpu_run((struct td_cpu *)dev, a->rows, 0, norm_rows, a);
+}
+
+static void gated_norm_heads(struct td_cpu *cpu, const void *args, int64_t first,
+                             int64_t last)
+{
+    const struct td_gated_norm_args *a = args;
+    (void)cpu;
+    for (int64_t i = first; i < last; i++) {
         float *x = a->x + i * a->dim;
         const float *z = a->z + i * a->dim;
         float s = inverse_rms(x, a->dim, a->eps);
@@ -52,11 +60,24 @@ static void ref_gated_norm(struct td_dev *dev, const struct td_gated_norm_args *
     }
 }
 
+static void ref_gated_norm(struct td_dev *dev, const struct td_gated_norm_args *a)
+{
+    int64_t heads = (int64_t)a->rows * a->heads;
+    td_cpu_run((struct td_cpu *)dev, heads, 0, gated_norm_heads, a);
+}
+
+static void swiglu_elements(struct td_cpu *cpu, const void *args, int64_t first,
+                            int64_t last)
+{
+    const struct td_swiglu_args *a = args;
+    (void)cpu;
+    for (int64_t i = first; i < last; i++)
+        a->gate[i] = td_ref_silu(a->gate[i]) * a->up[i];
+}
+
 static void ref_swiglu(struct td_dev *dev, const struct td_swiglu_args *a)
 {
-#pragma omp parallel for num_threads(dev->threads) schedule(static)
-    for (int64_t i = 0; i < a->rows * a->n; i++)
-        a->gate[i] = td_ref_silu(a->gate[i]) * a->up[i];
+    td_cpu_run((struct td_cpu *)dev, a->rows * a->n, 0, swiglu_elements, a);
 }
 
 /* Puts (id, x) into its place among n sorted ones if it belongs there. */
@@ -75,10 +96,12 @@ static void keep_best(struct td_candidates *c, int32_t id, float x)
     }
 }
 
-static void ref_candidates(struct td_dev *dev, const struct td_candidates_args *a)
+static void best_of_rows(struct td_cpu *cpu, const void *args, int64_t first,
+                         int64_t last)
 {
-#pragma omp parallel for num_threads(dev->threads) schedule(static)
-    for (int32_t r = 0; r < a->rows; r++) {
+    const struct td_candidates_args *a = args;
+    (void)cpu;
+    for (int64_t r = first; r < last; r++) {
         const float *x = a->logits + r * a->stride;
         struct td_candidates *c = &a->out[r];
         double sum = 0;
@@ -93,6 +116,11 @@ static void ref_candidates(struct td_dev *dev, const struct td_candidates_args *
             sum += isfinite(x[i]) ? (double)expf(x[i] - c->max) : (double)NAN;
         c->sum = (float)sum;
     }
+}
+
+static void ref_candidates(struct td_dev *dev, const struct td_candidates_args *a)
+{
+    td_cpu_run((struct td_cpu *)dev, a->rows, 1, best_of_rows, a);
 }
 
 void td_ref_fill_rows(struct td_ops *ops)

@@ -51,9 +51,14 @@ static inline size_t td_x86_stride(int64_t k, enum td_x86_form form)
     return (size_t)td_x86_padded(k) * (form == X86_NARROW ? 2 : 4) + X86_LINE_GAP;
 }
 
-static inline int32_t td_x86_threads(const struct td_dev *dev, int64_t bytes)
+/* work() for items 0 .. n, by the calling thread alone when there is little to do. */
+static inline void td_x86_run(struct td_dev *dev, int64_t bytes, int64_t n,
+                              int64_t step, td_cpu_work work, const void *args)
 {
-    return bytes < X86_TINY_BYTES ? 1 : dev->threads;
+    if (bytes < X86_TINY_BYTES)
+        work((struct td_cpu *)dev, args, 0, n);
+    else
+        td_cpu_run((struct td_cpu *)dev, n, step, work, args);
 }
 
 /* The bf16 value of the e4m3 codes 0 .. 127: 128 upper bytes, then 128 lower ones. */
