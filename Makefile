@@ -74,7 +74,12 @@ CUDA_HOST  := $(patsubst src/%.c,$(B)/%.o,$(wildcard src/ops/cuda/*.c))
 CUDA_OBJ   := $(CUDA_SRC:src/%.cu=$(B)/%.cu.o) $(CUDA_HOST)
 CUDA_BASE  := $(patsubst src/base/%.c,$(B)/cuda/%.o,$(wildcard src/base/*.c))
 
-all: $(B)/tandem $(TOOLS)  ## build the program and the tools
+# Messages between ranks: a shared object that alone needs Open MPI, built where that is.
+MPI_PKG    ?= ompi-c
+MPI_LIB    := $(B)/libtandem-mpi.so
+HAVE_MPI   := $(shell $(PKG) --exists $(MPI_PKG) 2>/dev/null && echo yes)
+
+all: $(B)/tandem $(if $(HAVE_MPI),$(MPI_LIB)) $(TOOLS)  ## build the program and the tools
 
 $(B)/tandem: $(B)/cmd/main.o $(LIB)
 	@$(say) LINK $@
@@ -141,6 +146,13 @@ $(B)/fuzz_%: tests/fuzz/fuzz_%.c $(LIB) $(B)/flags
 	@$(say) CC $<
 	$(Q)$(CC) $(ALLFLAGS) -Wno-missing-prototypes -fsanitize=fuzzer -Itests -MMD -MP \
 		-o $@ $< $(LIB) $(LDFLAGS) $(LDLIBS)
+
+$(MPI_LIB): $(B)/comm/mpi/transport.o
+	@$(say) LINK $@
+	$(Q)$(CC) $(OPT) $(SAN) -shared -Wl,--no-undefined -o $@ $^ $(shell $(PKG) --libs $(MPI_PKG))
+
+$(B)/comm/mpi/transport.o $(B)/comm/mpi/transport.tidy: ISA := -fPIC -fvisibility=hidden \
+	$(subst -I,-isystem ,$(shell $(PKG) --cflags $(MPI_PKG) 2>/dev/null))
 
 cuda: $(CUDA_LIB)  ## the shelf for NVIDIA GPUs (CUDA_ARCHS="90a 121a"), needs nvcc
 
@@ -231,8 +243,9 @@ size:  ## lines by file, room and function
 install: $(B)/tandem  ## into PREFIX (/usr/local), below DESTDIR
 	install -d $(DOC) $(SHARE)/models/lexicon $(DESTDIR)$(PREFIX)/bin
 	install -m 755 $(B)/tandem $(DESTDIR)$(PREFIX)/bin/tandem
-	if [ -f $(CUDA_LIB) ]; then install -d $(DESTDIR)$(PREFIX)/lib/tandem; \
-		install -m 755 $(CUDA_LIB) $(DESTDIR)$(PREFIX)/lib/tandem; fi
+	for lib in $(CUDA_LIB) $(MPI_LIB); do if [ -f $$lib ]; then \
+		install -d $(DESTDIR)$(PREFIX)/lib/tandem; \
+		install -m 755 $$lib $(DESTDIR)$(PREFIX)/lib/tandem; fi; done
 	install -m 644 models/lexicon/* $(SHARE)/models/lexicon
 	install -m 644 README.md LICENSE NOTICE docs/*.md $(DOC)
 
@@ -262,7 +275,7 @@ $(shell $(PKG) --print-errors --exists $(PKGS) 2>&1 | grep '^No package'))
 endif
 endif
 
--include $(CUDA_OBJ:.o=.d) $(CUDA_BASE:.o=.d)
+-include $(CUDA_OBJ:.o=.d) $(CUDA_BASE:.o=.d) $(B)/comm/mpi/transport.d
 -include $(OBJ:.o=.d) $(MAKER:.o=.d) $(UNIT:=.d) $(TOOLS:=.d) $(FUZZ:=.d)
 
 FORCE:

@@ -69,6 +69,12 @@ struct td_comm *td_comm_self(void);
 enum td_status td_comm_threads(int ranks, double deadline, struct td_comm **out,
                                struct td_error *err);
 
+/* Joins the ranks that mpirun has started; every process calls it. Open MPI is loaded
+ * now, from libtandem-mpi.so: TD_E_NOT_FOUND without it, TD_E_PEER when MPI knows of
+ * another number of ranks than `ranks` or does not start. */
+enum td_status td_comm_mpi(int ranks, double deadline, struct td_comm **out,
+                           struct td_error *err);
+
 /* The name of a rank's host; "this host" where it goes without saying. */
 const char *td_comm_host(const struct td_comm *c, int rank);
 
