@@ -178,7 +178,7 @@ void td_child_release(struct td_child *c)
 
 /* ---- the cause --------------------------------------------------------------------- */
 
-static const char *signal_name(int sig)
+const char *td_signal_name(int sig)
 {
     static const struct {
         int sig;
@@ -226,7 +226,7 @@ void td_child_cause(int status, const struct td_oom_counts *before,
             return;
         }
         td_error_set(err, TD_E_PEER, "the engine was killed by signal %d (%s)", sig,
-                     signal_name(sig));
+                     td_signal_name(sig));
         td_error_why(err, "%s",
                      *words           ? words
                      : sig == SIGKILL ? "somebody sent it; the kernel's counters of "

@@ -41,6 +41,9 @@ void td_child_kill(const struct td_child *c, int signal);
 /* Closes the pipes; the child must have ended. */
 void td_child_release(struct td_child *c);
 
+/* "SIGKILL"; some with their usual meaning. Static. */
+const char *td_signal_name(int sig);
+
 /* Fills err with how a child ended: by a signal (one of the kernel's for lack of memory,
  * if a counter rose since `before`), or by itself. `said` is its own last error, empty
  * (code TD_OK) when it reported none; `words` are its last lines of standard error. */
