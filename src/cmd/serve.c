@@ -118,14 +118,19 @@ static void on_event(void *self, const char *line, size_t n)
     json_decref(o);
 }
 
-/* What the engine says on standard error; its report of an error comes from us. */
-static void on_words(void *self, const char *line, size_t n)
+/* What the engine says on standard error; its report of an error comes from us, and what
+ * mpirun says is in the report. */
+static void on_words(void *self, int rank, const char *line, size_t n)
 {
     static const char *const ours[] = {"error   ", "cause   ", "fix     "};
     for (size_t i = 0; i < TD_COUNT(ours); i++)
         if (n > 8 && memcmp(line, ours[i], 8) == 0)
             return;
+    if (rank < 0)
+        return;
     clear_bar(self);
+    if (rank > 0)
+        (void)fprintf(stderr, "rank %d: ", rank);
     td_term_text(stderr, line, n, true);
     (void)fputc('\n', stderr);
 }

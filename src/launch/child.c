@@ -52,20 +52,29 @@ static bool read_small(const char *path, char *to, size_t size)
     return got >= 0 && n > 0;
 }
 
+/* Of a control group: version 2 ("0::/path"), or the memory controller of version 1
+ * ("4:memory:/path"). `text` is room to work in. */
 static int64_t group_count(const char *root, char *text, size_t size)
 {
-    char path[TD_MAX_PATH];
+    static const struct {
+        const char *mark, *below, *file;
+    } kinds[] = {{":memory:", "/memory", "memory.oom_control"},
+                 {"0::", "", "memory.events"}};
+    char path[TD_MAX_PATH], own[TD_MAX_PATH];
     (void)snprintf(path, sizeof(path), "%s/proc/self/cgroup", root);
-    if (!read_small(path, text, size))
+    if (!read_small(path, own, sizeof(own)))
         return -1;
-    const char *group = strstr(text, "0::");
-    if (!group || (group != text && group[-1] != '\n'))
-        return -1;
-    group += 3;
-    int n = (int)strcspn(group, "\n");
-    (void)snprintf(path, sizeof(path), "%s/sys/fs/cgroup%.*s/memory.events", root, n,
-                   group);
-    return read_small(path, text, size) ? number_behind(text, "oom_kill") : -1;
+    for (size_t i = 0; i < TD_COUNT(kinds); i++) {
+        const char *group = strstr(own, kinds[i].mark);
+        if (!group)
+            continue;
+        group += strlen(kinds[i].mark);
+        (void)snprintf(path, sizeof(path), "%s/sys/fs/cgroup%s%.*s/%s", root,
+                       kinds[i].below, (int)strcspn(group, "\n"), group, kinds[i].file);
+        if (read_small(path, text, size))
+            return number_behind(text, "oom_kill");
+    }
+    return -1;
 }
 
 void td_oom_counts_read(const char *root, struct td_oom_counts *out)
@@ -105,20 +114,20 @@ static void close_pair(const int fd[2])
 }
 
 /* Between fork and exec only calls that are safe there. */
-static void become(char *const *argv, int null, int out, int err, pid_t parent)
+static void become(char *const *argv, int farewell, const int fd[3], pid_t parent)
 {
     sigset_t none;
     (void)sigemptyset(&none);
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
     (void)setpgid(0, 0);
-    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() == parent && dup2(null, STDIN_FILENO) >= 0 &&
-        dup2(out, STDOUT_FILENO) >= 0 && dup2(err, STDERR_FILENO) >= 0)
+    (void)prctl(PR_SET_PDEATHSIG, farewell);
+    if (getppid() == parent && dup2(fd[0], STDIN_FILENO) >= 0 &&
+        dup2(fd[1], STDOUT_FILENO) >= 0 && dup2(fd[2], STDERR_FILENO) >= 0)
         (void)execv(argv[0], argv);
     _exit(EXEC_FAILED);
 }
 
-enum td_status td_child_spawn(char *const *argv, struct td_child *out,
+enum td_status td_child_spawn(char *const *argv, int farewell, struct td_child *out,
                               struct td_error *err)
 {
     int o[2] = {-1, -1}, e[2] = {-1, -1}, null = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -128,7 +137,7 @@ enum td_status td_child_spawn(char *const *argv, struct td_child *out,
     if (null >= 0 && make_pipe(o) && make_pipe(e))
         pid = fork();
     if (pid == 0)
-        become(argv, null, o[1], e[1], self);
+        become(argv, farewell, (int[3]){null, o[1], e[1]}, self);
     int why = errno;
     if (null >= 0)
         (void)close(null);
@@ -199,17 +208,23 @@ const char *td_signal_name(int sig)
     return "a signal";
 }
 
-static void killed_for_memory(bool group, struct td_error *err)
+bool td_child_oom(const struct td_oom_counts *before, const struct td_oom_counts *after,
+                  const char *who, struct td_error *err)
 {
     struct td_sysmem m;
     char bound[TD_ERROR_WHY_MAX] = "";
-    td_error_set(err, TD_E_NOMEM, "the engine was killed by the kernel: out of memory");
+    bool group = before->group >= 0 && after->group > before->group;
+    bool host = before->host >= 0 && after->host > before->host;
+    if (!group && !host)
+        return false;
+    td_error_set(err, TD_E_NOMEM, "%s was killed by the kernel: out of memory", who);
     if (td_sysmem_read("", &m, NULL) == TD_OK)
         (void)td_sysmem_available(&m, bound, sizeof(bound));
     td_error_why(err, "the kernel's counter of such kills (%s) rose%s%s",
                  group ? "oom_kill of the control group" : "oom_kill of the host",
                  *bound ? "; now " : "", bound);
     td_error_fix(err, "free memory on this host, or give tandem less with --memory");
+    return true;
 }
 
 void td_child_cause(int status, const struct td_oom_counts *before,
@@ -217,14 +232,10 @@ void td_child_cause(int status, const struct td_oom_counts *before,
                     const char *words, struct td_error *err)
 {
     bool spoke = said->code != TD_OK;
-    bool group = before->group >= 0 && after->group > before->group;
-    bool host = before->host >= 0 && after->host > before->host;
     if (WIFSIGNALED(status)) {
         int sig = WTERMSIG(status);
-        if (sig == SIGKILL && (group || host)) {
-            killed_for_memory(group, err);
+        if (sig == SIGKILL && td_child_oom(before, after, "the engine", err))
             return;
-        }
         td_error_set(err, TD_E_PEER, "the engine was killed by signal %d (%s)", sig,
                      td_signal_name(sig));
         td_error_why(err, "%s",

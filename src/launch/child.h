@@ -3,7 +3,7 @@
  * A child process with pipes on its standard output and error, and what became of it.
  *
  * The child gets a process group of its own (a ^C in a terminal is the front's alone),
- * /dev/null as standard input, and is killed when this process ends in whatever way.
+ * /dev/null as standard input, and gets a signal when this process ends in whatever way.
  */
 #ifndef TD_LAUNCH_CHILD_H
 #define TD_LAUNCH_CHILD_H
@@ -17,7 +17,7 @@
 /* How often the kernel has killed for lack of memory; -1: not readable. */
 struct td_oom_counts {
     int64_t host;  /* /proc/vmstat */
-    int64_t group; /* memory.events of this process's control group */
+    int64_t group; /* of this process's control group, version 1 or 2 */
 };
 
 struct td_child {
@@ -29,8 +29,8 @@ struct td_child {
 /* Counts below `root` ("" for this host; tests give recorded trees). */
 void td_oom_counts_read(const char *root, struct td_oom_counts *out);
 
-/* Runs argv[0], which is a path. */
-enum td_status td_child_spawn(char *const *argv, struct td_child *out,
+/* Runs argv[0], which is a path; `farewell` is the signal for when this process ends. */
+enum td_status td_child_spawn(char *const *argv, int farewell, struct td_child *out,
                               struct td_error *err);
 
 /* True when the child has ended: *status as from waitpid(). */
@@ -40,6 +40,10 @@ void td_child_kill(const struct td_child *c, int signal);
 
 /* Closes the pipes; the child must have ended. */
 void td_child_release(struct td_child *c);
+
+/* Says that the kernel killed `who` for lack of memory here, if a counter rose: true. */
+bool td_child_oom(const struct td_oom_counts *before, const struct td_oom_counts *after,
+                  const char *who, struct td_error *err);
 
 /* "SIGKILL"; some with their usual meaning. Static. */
 const char *td_signal_name(int sig);

@@ -29,12 +29,16 @@ enum { READ_SIZE = 1 << 16, MAX_LINE = 16384, MAX_WORDS = 600 };
 
 static const double FIRST_WAIT = 0.1, LONGEST_WAIT = 20; /* before a restart */
 static const double LAST_MOMENT = 5; /* for an engine that is asked to end */
+static const double LAST_WORD = 1;   /* for mpirun, after SIGTERM */
+/* Ranks that a killed mpirun leaves behind have found out by then. */
+static const double FIRST_WAIT_RANKS = 1;
 
 enum { FD_WAKE, FD_LISTEN, FD_ENGINE, FD_OUT, FD_ERR, FD_COUNT };
 
 struct td_supervisor {
     struct td_supervisor_params params;
-    char **argv;
+    struct td_argv argv;
+    struct td_watch *watch; /* of several ranks, or NULL */
     char folder[64], path[96];
     int wake[2], listen_fd, fd;
     atomic_bool stop;
@@ -47,7 +51,8 @@ struct td_supervisor {
     struct td_error said;  /* its last error event, or our reason to end it */
     bool ours;             /* `said` is our reason */
     bool ending;           /* it was told to end, or its socket is closed */
-    double end_by;         /* then it is killed */
+    bool told;             /* mpirun has been sent SIGTERM */
+    double end_by;         /* then it is killed, or mpirun told */
 };
 
 /* ---- the socket -------------------------------------------------------------------- */
@@ -116,9 +121,14 @@ static enum td_status start_engine(struct td_supervisor *s, struct td_error *err
     td_buf_clear(&s->err_line);
     td_error_init(&s->said);
     *s->words = 0;
-    s->ending = s->ours = false;
+    s->ending = s->ours = s->told = false;
     enum td_status st = open_socket(s, err);
-    return st == TD_OK ? td_child_spawn(s->argv, &s->child, err) : st;
+    if (s->watch)
+        td_watch_start(s->watch, td_clock_now());
+    /* mpirun ends its ranks when it is asked to, and cannot when it is killed. */
+    return st == TD_OK
+               ? td_child_spawn(s->argv.v, s->watch ? SIGTERM : SIGKILL, &s->child, err)
+               : st;
 }
 
 /* Asks the engine to end: it does so when its socket is closed. */
@@ -132,33 +142,78 @@ static void end_engine(struct td_supervisor *s)
     s->end_by = td_clock_now() + LAST_MOMENT;
 }
 
+/* Time is up: the engine is killed; mpirun is first told to end. */
+static void hurry(struct td_supervisor *s)
+{
+    if (s->watch && !s->told) {
+        td_child_kill(&s->child, SIGTERM);
+        s->told = true;
+        s->end_by = td_clock_now() + LAST_WORD;
+        return;
+    }
+    td_child_kill(&s->child, SIGKILL);
+}
+
 static double next_wait(struct td_supervisor *s)
 {
-    double wait = FIRST_WAIT;
+    double wait = s->watch ? FIRST_WAIT_RANKS : FIRST_WAIT;
     s->failures++;
     for (int i = 1; i < s->failures && wait < LONGEST_WAIT; i++)
         wait *= 4;
     return TD_MIN(wait, LONGEST_WAIT);
 }
 
+/* Why several ranks ended; true when they will not do better the next time. */
+static bool ranks_cause(struct td_supervisor *s, int status, struct td_error *why)
+{
+    struct td_oom_counts now;
+    char who[TD_ERROR_HOST_MAX + 32];
+    int killed;
+    td_watch_cause(s->watch, status, s->words, why, &killed);
+    if (killed >= 0 && td_mpi_host_of(s->params.job, killed) == 0) {
+        struct td_error oom;
+        td_error_init(&oom);
+        td_oom_counts_read("", &now);
+        (void)snprintf(who, sizeof(who), "rank %d on %s", killed, why->host);
+        if (td_child_oom(&s->child.before, &now, who, &oom)) {
+            (void)snprintf(oom.host, sizeof(oom.host), "%s", why->host);
+            oom.rank = killed;
+            *why = oom;
+        }
+    } else if (killed >= 0 && s->params.examine) {
+        s->params.examine(s->params.self, killed, why);
+    }
+    return WIFEXITED(status) && killed < 0 && why->code != TD_E_PEER &&
+           why->code != TD_E_TIMEOUT;
+}
+
+/* Why the engine ended; true when it will not do better the next time. */
+static bool find_cause(struct td_supervisor *s, int status, struct td_error *why)
+{
+    struct td_oom_counts now;
+    if (s->ours) {
+        *why = s->said;
+        return false;
+    }
+    if (s->watch)
+        return ranks_cause(s, status, why);
+    td_oom_counts_read("", &now);
+    td_child_cause(status, &s->child.before, &now, &s->said, s->words, why);
+    return WIFEXITED(status) && s->said.code != TD_OK;
+}
+
 /* The engine has ended: find out why, and decide what comes next. */
 static enum td_status bury(struct td_supervisor *s, int status, struct td_error *err)
 {
-    struct td_oom_counts now;
     struct td_error why;
     double wait = next_wait(s);
-    bool orderly = WIFEXITED(status) && s->said.code != TD_OK && !s->ours;
     td_error_init(&why);
-    td_oom_counts_read("", &now);
-    if (s->ours)
-        why = s->said;
-    else
-        td_child_cause(status, &s->child.before, &now, &s->said, s->words, &why);
+    bool for_good = find_cause(s, status, &why) && !s->ever_worked;
     why.phase = td_phase_now();
     td_child_release(&s->child);
     close_fd(&s->fd);
     close_fd(&s->listen_fd);
-    if ((orderly && !s->ever_worked) || s->failures >= TD_MAX_ENGINE_FAILURES)
+    if (for_good || s->failures >= TD_MAX_ENGINE_FAILURES)
         wait = -1;
     td_event_error(&why);
     s->params.lost(s->params.self, &why, wait);
@@ -183,26 +238,18 @@ void td_supervisor_works(struct td_supervisor *s)
     s->failures = 0;
 }
 
+int td_supervisor_ranks(const struct td_supervisor *s,
+                        struct td_watch_rank out[TD_MAX_RANKS])
+{
+    return s->watch ? td_watch_ranks(s->watch, td_clock_now(), out) : 0;
+}
+
 int td_supervisor_pid(const struct td_supervisor *s)
 {
     return (int)s->child.pid;
 }
 
 /* ---- what the engine says ---------------------------------------------------------- */
-
-static void copy_text(const json_t *o, const char *key, char *to, size_t size)
-{
-    const char *text = json_string_value(json_object_get(o, key));
-    (void)snprintf(to, size, "%s", text ? text : "");
-}
-
-static enum td_status status_of(const char *slug)
-{
-    for (int i = 1; slug && i < TD_STATUS_COUNT; i++)
-        if (strcmp(td_status_info((enum td_status)i)->slug, slug) == 0)
-            return (enum td_status)i;
-    return TD_E_INTERNAL;
-}
 
 /* Remembers the engine's error events: the last one is why it ends. */
 static void note_error(struct td_supervisor *s, const char *line, size_t n)
@@ -211,22 +258,12 @@ static void note_error(struct td_supervisor *s, const char *line, size_t n)
     if (td_json_parse(line, n, "event", &o, NULL) != TD_OK)
         return;
     const char *name = json_string_value(json_object_get(o, "event"));
-    if (name && strcmp(name, "error") == 0) {
-        s->said.code = status_of(json_string_value(json_object_get(o, "code")));
-        copy_text(o, "what", s->said.what, sizeof(s->said.what));
-        copy_text(o, "why", s->said.why, sizeof(s->said.why));
-        copy_text(o, "fix", s->said.fix, sizeof(s->said.fix));
-    }
+    if (name && strcmp(name, "error") == 0)
+        td_watch_read_error(o, &s->said);
     json_decref(o);
 }
 
-static void on_event(struct td_supervisor *s, const char *line, size_t n)
-{
-    note_error(s, line, n);
-    s->params.event(s->params.self, line, n);
-}
-
-static void on_words(struct td_supervisor *s, const char *line, size_t n)
+static void keep_words(struct td_supervisor *s, const char *line, size_t n)
 {
     size_t have = strlen(s->words), room = sizeof(s->words) - 2;
     n = TD_MIN(n, room / 2);
@@ -238,7 +275,42 @@ static void on_words(struct td_supervisor *s, const char *line, size_t n)
     }
     (void)snprintf(s->words + have, sizeof(s->words) - have, "%s%.*s", have ? "\n" : "",
                    (int)n, line);
-    s->params.words(s->params.self, line, n);
+}
+
+/* For the watch: what it has found in mpirun's output. */
+static void on_rank_event(void *self, int rank, const char *line, size_t n)
+{
+    struct td_supervisor *s = self;
+    (void)rank;
+    s->params.event(s->params.self, line, n);
+}
+
+static void on_rank_words(void *self, int rank, const char *line, size_t n)
+{
+    struct td_supervisor *s = self;
+    if (strspn(line, "-") < n) /* mpirun draws lines */
+        keep_words(s, line, n);
+    s->params.words(s->params.self, rank, line, n);
+}
+
+static void on_out_line(struct td_supervisor *s, const char *line, size_t n)
+{
+    if (s->watch) {
+        td_watch_out(s->watch, line, n, td_clock_now());
+        return;
+    }
+    note_error(s, line, n);
+    s->params.event(s->params.self, line, n);
+}
+
+static void on_err_line(struct td_supervisor *s, const char *line, size_t n)
+{
+    if (s->watch) {
+        td_watch_err(s->watch, line, n);
+        return;
+    }
+    keep_words(s, line, n);
+    s->params.words(s->params.self, 0, line, n);
 }
 
 /* Reads a pipe and cuts it into lines; longer ones than MAX_LINE are cut. */
@@ -267,8 +339,8 @@ static void read_lines(struct td_supervisor *s, int *fd, struct td_buf *line,
 
 static void read_pipes(struct td_supervisor *s)
 {
-    read_lines(s, &s->child.out_fd, &s->out_line, on_event);
-    read_lines(s, &s->child.err_fd, &s->err_line, on_words);
+    read_lines(s, &s->child.out_fd, &s->out_line, on_out_line);
+    read_lines(s, &s->child.err_fd, &s->err_line, on_err_line);
 }
 
 void td_supervisor_end_engine(struct td_supervisor *s, const struct td_error *why)
@@ -278,6 +350,8 @@ void td_supervisor_end_engine(struct td_supervisor *s, const struct td_error *wh
     s->said = *why;
     s->ours = true;
     end_engine(s);
+    if (s->watch)
+        hurry(s); /* what is stuck does not end when it is asked to */
 }
 
 static void receive(struct td_supervisor *s)
@@ -360,7 +434,18 @@ static void wait_for(struct td_supervisor *s, double seconds)
 /* A child whose pipes are closed is about to be gone: look often. */
 static double reap_wait(const struct td_supervisor *s)
 {
-    return s->child.out_fd < 0 || s->ending ? 0.005 : 60;
+    if (s->child.out_fd < 0 || s->ending)
+        return 0.005;
+    return s->watch ? td_watch_wait(s->watch, td_clock_now()) : 60;
+}
+
+static void check_ranks(struct td_supervisor *s)
+{
+    struct td_error why;
+    td_error_init(&why);
+    if (s->watch && s->child.pid && !s->ending &&
+        td_watch_late(s->watch, td_clock_now(), &why))
+        td_supervisor_end_engine(s, &why);
 }
 
 static enum td_status check_child(struct td_supervisor *s, struct td_error *err)
@@ -369,7 +454,7 @@ static enum td_status check_child(struct td_supervisor *s, struct td_error *err)
     if (s->child.pid && s->child.out_fd < 0 && !s->ending)
         end_engine(s);
     if (s->child.pid && s->ending && td_clock_now() > s->end_by)
-        td_child_kill(&s->child, SIGKILL);
+        hurry(s);
     if (!td_child_ended(&s->child, &status))
         return TD_OK;
     read_pipes(s);
@@ -394,6 +479,7 @@ enum td_status td_supervisor_run(struct td_supervisor *s, struct td_error *err)
         if (st == TD_OK && !atomic_load(&s->stop)) {
             wait_for(s, wait);
             st = check_child(s, err);
+            check_ranks(s);
         }
     }
     end_engine(s);
@@ -425,25 +511,43 @@ void td_supervisor_stop(struct td_supervisor *s)
 
 /* ---- making ------------------------------------------------------------------------ */
 
+/* The engine's command, or mpirun's around it. */
+static enum td_status build_command(struct td_supervisor *s, struct td_error *err)
+{
+    struct td_mpi_job *job = s->params.job;
+    struct td_argv own = {0};
+    td_argv_list(&own, s->params.argv);
+    td_argv_pair(&own, "--socket", s->path);
+    enum td_status st = td_argv_done(&own, err);
+    if (st != TD_OK || !job) {
+        s->argv = own;
+        return st;
+    }
+    job->command = own.v;
+    job->tagged = true;
+    st = td_mpi_line(job, &s->argv, err);
+    job->command = NULL;
+    td_argv_release(&own);
+    if (st != TD_OK)
+        return st;
+    struct td_watch_params p = {.job = job,
+                                .limits = s->params.limits,
+                                .self = s,
+                                .event = on_rank_event,
+                                .words = on_rank_words};
+    return td_watch_new(&p, &s->watch, err);
+}
+
 static enum td_status init(struct td_supervisor *s, struct td_error *err)
 {
-    size_t n = 0;
-    static char option[] = "--socket";
-    while (s->params.argv[n])
-        n++;
-    s->argv = td_calloc(n + 3, sizeof(*s->argv));
-    if (!s->argv)
-        return td_error_set(err, TD_E_NOMEM, "no memory for the engine's command");
-    memcpy(s->argv, s->params.argv, n * sizeof(*s->argv));
-    s->argv[n] = option;
-    s->argv[n + 1] = s->path;
     if (pipe(s->wake) != 0)
         return td_error_set(err, TD_E_IO, "cannot make a pipe: %s", strerror(errno));
     for (int i = 0; i < 2; i++) {
         (void)fcntl(s->wake[i], F_SETFD, FD_CLOEXEC);
         (void)fcntl(s->wake[i], F_SETFL, O_NONBLOCK);
     }
-    return make_folder(s, err);
+    enum td_status st = make_folder(s, err);
+    return st == TD_OK ? build_command(s, err) : st;
 }
 
 enum td_status td_supervisor_new(const struct td_supervisor_params *params,
@@ -481,6 +585,7 @@ void td_supervisor_free(struct td_supervisor *s)
     td_buf_release(&s->out);
     td_buf_release(&s->out_line);
     td_buf_release(&s->err_line);
-    td_free(s->argv);
+    td_watch_free(s->watch);
+    td_argv_release(&s->argv);
     td_free(s);
 }

@@ -13,6 +13,10 @@
  * orderly failure before it ever worked (waiting would not help), or
  * TD_MAX_ENGINE_FAILURES failures in a row; td_supervisor_works() starts a new row.
  *
+ * With several ranks the child is mpirun, and its output is read through launch/watch.h:
+ * a rank that is late ends all of them, as does a rank that dies. mpirun is told to end
+ * with SIGTERM and killed a second later; ranks that it leaves behind end themselves.
+ *
  * td_supervisor_run() is the front's main loop; all callbacks come from it, and but for
  * td_supervisor_wake() and _stop() all functions belong to its thread.
  */
@@ -21,6 +25,7 @@
 
 #include "base/buf.h"
 #include "base/status.h"
+#include "launch/watch.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -29,7 +34,11 @@ struct td_supervisor;
 
 struct td_supervisor_params {
     char *const *argv; /* the command; --socket PATH is put behind it. Borrowed. */
-    void *self;        /* for the callbacks */
+    /* Several ranks: how mpirun starts them; `command` and `tagged` are set here. NULL:
+     * the command is the engine. Borrowed. */
+    struct td_mpi_job *job;
+    struct td_watch_limits limits; /* of the ranks */
+    void *self;                    /* for the callbacks */
 
     /* The engine is there; what is sent from now on goes to it. */
     void (*connected)(void *self);
@@ -39,8 +48,11 @@ struct td_supervisor_params {
                                struct td_error *err);
     /* An event line of n bytes, without its newline. */
     void (*event)(void *self, const char *line, size_t n);
-    /* A line of the engine's standard error. */
-    void (*words)(void *self, const char *line, size_t n);
+    /* A line of text: a rank's standard error, or (rank -1) mpirun's. */
+    void (*words)(void *self, int rank, const char *line, size_t n);
+    /* Several ranks: rank `rank` on another host was killed; adds to err what the kernel
+     * there says of it. May take seconds. */
+    void (*examine)(void *self, int rank, struct td_error *err);
     /* The engine has ended; it is started again after `wait` seconds, below 0: never. */
     void (*lost)(void *self, const struct td_error *why, double wait);
     /* Each round: hands over what is to be sent (appends to out), and says after how
@@ -65,6 +77,10 @@ void td_supervisor_end_engine(struct td_supervisor *s, const struct td_error *wh
 
 /* The engine's process, 0 when there is none. */
 int td_supervisor_pid(const struct td_supervisor *s);
+
+/* What is known of each rank; their number, 0 when there is one engine only. */
+int td_supervisor_ranks(const struct td_supervisor *s,
+                        struct td_watch_rank out[TD_MAX_RANKS]);
 
 /* Starts a round soon; ends the loop. From any thread, also from a signal handler. */
 void td_supervisor_wake(struct td_supervisor *s);

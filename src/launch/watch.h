@@ -18,6 +18,7 @@
 #ifndef TD_LAUNCH_WATCH_H
 #define TD_LAUNCH_WATCH_H
 
+#include "base/json.h"
 #include "base/status.h"
 #include "launch/mpi_line.h"
 
@@ -81,5 +82,8 @@ void td_watch_cause(const struct td_watch *w, int status, const char *words,
 /* Copies what is known of each rank; returns their number. */
 int td_watch_ranks(const struct td_watch *w, double now,
                    struct td_watch_rank out[TD_MAX_RANKS]);
+
+/* An error event as an error record. */
+void td_watch_read_error(const json_t *o, struct td_error *err);
 
 #endif

@@ -35,7 +35,4 @@ struct td_watch {
 /* A line of mpirun's own. */
 void td_watch_note(struct td_watch *w, const char *line, size_t n);
 
-/* An error event as an error record. */
-void td_watch_read_error(const json_t *o, struct td_error *err);
-
 #endif

@@ -28,7 +28,7 @@ static int run_shell(const char *script)
     struct td_child child;
     int status = -1;
     (void)snprintf(text, sizeof(text), "%s", script);
-    assert_int_equal(td_child_spawn(argv, &child, NULL), TD_OK);
+    assert_int_equal(td_child_spawn(argv, SIGKILL, &child, NULL), TD_OK);
     double end = td_clock_now() + 20;
     while (!td_child_ended(&child, &status) && td_clock_now() < end)
         (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
@@ -82,7 +82,7 @@ static void missing_program(void **state)
     struct td_child c;
     int status = 0;
     (void)state;
-    assert_int_equal(td_child_spawn(argv, &c, NULL), TD_OK);
+    assert_int_equal(td_child_spawn(argv, SIGKILL, &c, NULL), TD_OK);
     while (!td_child_ended(&c, &status))
         (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     assert_true(status != 0);
@@ -122,6 +122,11 @@ static void counters(void **state)
     td_oom_counts_read(root, &c);
     assert_int_equal(c.host, 17);
     assert_int_equal(c.group, 9);
+    write_file(root, "proc/self/cgroup", "4:memory:/job/7\n0::/\n");
+    write_file(root, "sys/fs/cgroup/memory/job/7/memory.oom_control",
+               "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n");
+    td_oom_counts_read(root, &c);
+    assert_int_equal(c.group, 3);
     (void)snprintf(command, sizeof(command), "rm -rf %s", root);
     assert_int_equal(run_shell(command), 0);
 }
@@ -130,7 +135,7 @@ static void counters(void **state)
 
 struct watch {
     struct td_supervisor *s;
-    int lost, stop_after, events, words;
+    int lost, stop_after, events, words, rank;
     struct td_error last;
     double wait;
     char line[100], word[100];
@@ -158,10 +163,11 @@ static void on_event(void *self, const char *line, size_t n)
     (void)snprintf(w->line, sizeof(w->line), "%.*s", (int)n, line);
 }
 
-static void on_words(void *self, const char *line, size_t n)
+static void on_words(void *self, int rank, const char *line, size_t n)
 {
     struct watch *w = self;
     w->words++;
+    w->rank = rank;
     (void)snprintf(w->word, sizeof(w->word), "%.*s", (int)n, line);
 }
 
@@ -272,12 +278,104 @@ static void stubborn_engine(void **state)
     td_supervisor_free(w.s);
 }
 
+/* ---- several ranks: a script in the place of mpirun ---------------------------------- */
+
+/* Its last argument but two is the engine's program, as on mpirun's line. */
+static enum td_status supervise_ranks(struct watch *w, const char *script,
+                                      struct td_error *err)
+{
+    char path[] = "/tmp/td-mpirun-XXXXXX", program[] = "/bin/engine";
+    char *argv[] = {program, NULL};
+    struct td_cluster cluster = {.n = 1};
+    struct td_mpi_job job = {.mpirun = path, .cluster = &cluster, .ranks = 2};
+    struct td_supervisor_params p = {.argv = argv,
+                                     .job = &job,
+                                     .limits = {3, 0.6, 10, 10},
+                                     .self = w,
+                                     .connected = on_connected,
+                                     .received = on_received,
+                                     .event = on_event,
+                                     .words = on_words,
+                                     .lost = on_lost,
+                                     .round = on_round};
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    assert_true(write(fd, script, strlen(script)) == (ssize_t)strlen(script));
+    assert_int_equal(fchmod(fd, 0700), 0);
+    assert_int_equal(close(fd), 0);
+    memset(w, 0, sizeof(*w));
+    td_error_init(err);
+    w->stop_after = 1;
+    assert_int_equal(td_supervisor_new(&p, &w->s, err), TD_OK);
+    enum td_status st = td_supervisor_run(w->s, err);
+    td_supervisor_free(w->s);
+    (void)unlink(path);
+    return st;
+}
+
+static void silent_rank(void **state)
+{
+    struct watch w;
+    struct td_error err;
+    double began = td_clock_now();
+    (void)state;
+    assert_int_equal(supervise_ranks(&w,
+                                     "#!/bin/sh\n"
+                                     "echo '[1,1]<stdout>:@hb 1 there 1 1 load'\n"
+                                     "echo '[1,1]<stdout>:{\"event\":\"x\"}'\n"
+                                     "echo '[1,1]<stderr>:hm' >&2\n"
+                                     "i=0; while [ $i -lt 100 ]; do i=$((i + 1))\n"
+                                     "echo \"[1,0]<stdout>:@hb 0 here $i $i load\"\n"
+                                     "sleep 0.1; done\n",
+                                     &err),
+                     TD_OK);
+    assert_int_equal(w.events, 1);
+    assert_int_equal(w.rank, 1);
+    assert_string_equal(w.word, "hm");
+    assert_int_equal(w.last.rank, 1);
+    assert_non_null(strstr(w.last.what, "is silent"));
+    assert_true(w.wait > 0.5);
+    assert_true(td_clock_now() - began < 9); /* the script is not waited for */
+}
+
+static void mpirun_fails(void **state)
+{
+    struct watch w;
+    struct td_error err;
+    (void)state;
+    assert_int_equal(
+        supervise_ranks(&w,
+                        "#!/bin/sh\n"
+                        "echo -------- >&2\n"
+                        "echo 'There are not enough slots available' >&2; exit 1\n",
+                        &err),
+        TD_E_HOSTS);
+    assert_true(w.wait < 0); /* it would not do better the next time */
+    assert_int_equal(w.rank, -1);
+}
+
+static void mpirun_gets_the_line(void **state)
+{
+    struct watch w;
+    struct td_error err;
+    (void)state;
+    (void)supervise_ranks(&w, "#!/bin/sh\necho \"$@\" >&2; exit 3\n", &err);
+    assert_non_null(strstr(w.last.why, "--tag-output"));
+    assert_non_null(strstr(w.last.why, "/bin/engine --socket /"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(causes),          cmocka_unit_test(missing_program),
-        cmocka_unit_test(counters),        cmocka_unit_test(restarts),
-        cmocka_unit_test(orderly_failure), cmocka_unit_test(stubborn_engine),
+        cmocka_unit_test(causes),
+        cmocka_unit_test(missing_program),
+        cmocka_unit_test(counters),
+        cmocka_unit_test(restarts),
+        cmocka_unit_test(orderly_failure),
+        cmocka_unit_test(stubborn_engine),
+        cmocka_unit_test(silent_rank),
+        cmocka_unit_test(mpirun_fails),
+        cmocka_unit_test(mpirun_gets_the_line),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
