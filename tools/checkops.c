@@ -276,6 +276,8 @@ static void check_same(const struct run *a, const struct run *b, const char *wha
 static const struct td_reserve limits = {.max_rows = 192,
                                          .max_seqs = 8,
                                          .max_len = 2048,
+                                         .max_out = 32,
+                                         .vocab = 124160,
                                          .max_k = 1024,
                                          .hidden = 129,
                                          .n_heads = 16,

@@ -203,6 +203,8 @@ static struct td_reserve largest(const struct td_model *m)
         .max_rows = TD_MAX(m->limits.max_rows, m->limits.max_out),
         .max_seqs = m->limits.max_seqs,
         .max_len = m->limits.max_len,
+        .max_out = m->limits.max_out,
+        .vocab = c->vocab,
         .max_k = TD_MAX(TD_MAX(wide, l->ffn.count),
                         (m->names.has_mtp ? 2 : 1) * (int64_t)c->hidden),
         .hidden = c->hidden,

@@ -47,7 +47,7 @@ enum {
     TD_SCALE_BLOCK = 128, /* rows and columns that share an FP8 scale */
     TD_LINEAR_MAX = 6,    /* products that one linear() call may share an input for */
     TD_CANDIDATES = 64,   /* ids that candidates() keeps of a row of logits */
-    TD_OPS_VERSION = 4    /* rises with every change of this file that a library built
+    TD_OPS_VERSION = 5    /* rises with every change of this file that a library built
                              before it would not understand */
 };
 
@@ -262,6 +262,8 @@ struct td_reserve {
     int32_t max_rows; /* rows of a forward */
     int32_t max_seqs; /* sequences of a forward */
     int32_t max_len;  /* tokens of a sequence */
+    int32_t max_out;  /* rows with logits of a forward */
+    int64_t vocab;    /* longest row of logits */
     int64_t max_k;    /* longest input row of a linear() */
     int64_t hidden;
     int32_t n_heads, n_kv, head_dim;

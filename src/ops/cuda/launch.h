@@ -39,6 +39,7 @@ struct td_cuda_ctx {
     int32_t *groups;  /* rows by expert, see experts.cu */
     float *parts;     /* partial attention, see attention.cu */
     float *chunks;    /* of the delta rule, see delta.cu */
+    char *candidates; /* parts of rows of logits, see candidates.cu */
 };
 
 #ifdef __CUDACC__
@@ -70,11 +71,14 @@ void td_cuda_qkv(const struct td_cuda_ctx *c, const struct td_qkv_args *a);
 void td_cuda_attention(const struct td_cuda_ctx *c, const struct td_attention_args *a);
 void td_cuda_conv(const struct td_cuda_ctx *c, const struct td_conv_args *a);
 void td_cuda_delta(const struct td_cuda_ctx *c, const struct td_delta_args *a);
+void td_cuda_candidates(const struct td_cuda_ctx *c,
+                        const struct td_candidates_args *a);
 
 /* Bytes of the work areas. */
 size_t td_cuda_groups_bytes(const struct td_reserve *r);
 size_t td_cuda_parts_bytes(const struct td_reserve *r);
 size_t td_cuda_chunks_bytes(const struct td_reserve *r);
+size_t td_cuda_candidates_bytes(const struct td_reserve *r);
 
 /* Shared memory that a block of delta() needs. */
 size_t td_cuda_delta_bytes(int32_t dk);

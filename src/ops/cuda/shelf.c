@@ -190,7 +190,7 @@ static void cuda_close(struct td_dev *dev)
     td_free(cuda);
 }
 
-enum { AREAS = 7 };
+enum { AREAS = 8 };
 
 struct area {
     size_t bytes; /* 0: not needed */
@@ -217,6 +217,7 @@ static void areas_of(struct td_cuda *cuda, const struct td_reserve *r,
         {r->experts ? td_cuda_groups_bytes(r) : 0, (void **)&c->groups},
         {td_cuda_parts_bytes(r), (void **)&c->parts},
         {td_cuda_chunks_bytes(r), (void **)&c->chunks},
+        {td_cuda_candidates_bytes(r), (void **)&c->candidates},
     };
     memcpy(out, areas, sizeof(areas));
 }
@@ -400,6 +401,7 @@ OPERATION(gated_norm)
 OPERATION(swiglu)
 OPERATION(route)
 OPERATION(experts)
+OPERATION(candidates)
 
 static const struct td_ops table = {
     .alloc = cuda_alloc,
@@ -428,6 +430,7 @@ static const struct td_ops table = {
     .swiglu = cuda_swiglu,
     .route = cuda_route,
     .experts = cuda_experts,
+    .candidates = cuda_candidates,
 };
 
 /* ---- opening ---- */
