@@ -139,6 +139,13 @@ enum td_status td_buf_add_wrapped(struct td_buf *b, const char *text, size_t ind
     return b->status;
 }
 
+void td_text_copy(char *out, size_t size, const char *s)
+{
+    size_t n = TD_MIN(strlen(s), size - 1);
+    memmove(out, s, n);
+    out[n] = 0;
+}
+
 struct td_size_text td_size_text(int64_t bytes, int decimals)
 {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};

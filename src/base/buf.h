@@ -65,6 +65,9 @@ void td_buf_drop(struct td_buf *b, size_t n);
  * afterwards. NULL when memory is short. */
 char *td_buf_take(struct td_buf *b);
 
+/* Copies a string into out (size bytes with the final zero), cut to what fits. */
+void td_text_copy(char *out, size_t size, const char *s);
+
 /* A number of bytes as people read it, in the largest unit that leaves 1 or more:
  * "41.6 MiB" with one decimal. Lives until the end of the expression it is used in:
  *     td_buf_adds(&b, td_size_text(bytes, 1).text); */

@@ -84,6 +84,11 @@
 #define TD_MAX_ARGUMENTS       256           /* parameters of one tool call */
 #define TD_MAX_TOOL_NAME       256           /* bytes */
 
+/* What the agent of another host may send, and what is asked of it. */
+#define TD_MAX_AGENT_LINE  (4 * TD_MIB) /* one message */
+#define TD_MAX_MODEL_FILES 8192         /* of one model folder */
+#define TD_MAX_TARGETS     1024         /* addresses to connect to, in one request */
+
 /* explain: what is kept of the logs it reads, whatever their size. */
 #define TD_MAX_EXPLAIN_SOURCES 4096
 #define TD_MAX_EXPLAIN_STREAMS 8192

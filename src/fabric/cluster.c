@@ -5,6 +5,7 @@
  */
 #include "fabric/cluster.h"
 
+#include "base/buf.h"
 #include "base/mem.h"
 
 #include <inttypes.h>
@@ -23,6 +24,43 @@ void td_cluster_release(struct td_cluster *c)
     td_free(c->links);
     td_free(c->lines);
     *c = (struct td_cluster){0};
+}
+
+struct td_error *td_cluster_say(struct td_cluster *c, enum td_verdict verdict, int host,
+                                const char *topic)
+{
+    struct td_check_line *v = td_realloc(c->lines, (size_t)c->n_lines + 1, sizeof(*v));
+    if (!v) {
+        c->lost = true;
+        return NULL;
+    }
+    c->lines = v;
+    v = &v[c->n_lines++];
+    *v = (struct td_check_line){.verdict = verdict, .host = host, .topic = topic};
+    td_error_init(&v->e);
+    if (host >= 0 && host < c->n)
+        td_text_copy(v->e.host, sizeof(v->e.host), c->hosts[host].label);
+    return &v->e;
+}
+
+void td_cluster_pass(struct td_cluster *c, int host, const char *topic,
+                     const char *what, ...)
+{
+    struct td_error *e = td_cluster_say(c, TD_PASS, host, topic);
+    va_list ap;
+    if (!e)
+        return;
+    va_start(ap, what);
+    (void)vsnprintf(e->what, sizeof(e->what), what, ap);
+    va_end(ap);
+}
+
+const struct td_check_line *td_cluster_failure(const struct td_cluster *c)
+{
+    for (int i = 0; i < c->n_lines; i++)
+        if (c->lines[i].verdict == TD_FAIL)
+            return &c->lines[i];
+    return NULL;
 }
 
 /* ---- pinning ------------------------------------------------------------------------ */

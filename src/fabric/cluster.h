@@ -21,7 +21,9 @@ enum {
 };
 
 struct td_cluster_host {
-    char name[TD_FACT_TEXT];    /* as given to --hosts */
+    char name[TD_FACT_TEXT];    /* as given to --hosts: ssh takes it */
+    char label[TD_FACT_TEXT];   /* for people: what the host calls itself, where an
+                                   address was given and no other host has this name */
     char address[TD_FACT_ADDR]; /* on the chosen network: the one to hand to others */
     char iface[TD_FACT_IFNAME]; /* that has this address */
     int64_t mtu;
@@ -56,6 +58,7 @@ struct td_cluster {
     struct td_link *links;         /* n * n, from * n + to; the diagonal is 0 */
     struct td_check_line *lines;   /* in the order in which they were found */
     int n_lines;
+    bool lost; /* a line could not be kept: memory is short */
 };
 
 /* The link from one host to another. */
@@ -64,6 +67,18 @@ static inline const struct td_link *td_cluster_link(const struct td_cluster *c,
 {
     return &c->links[(size_t)from * (size_t)c->n + (size_t)to];
 }
+
+/* Adds a line to the report and returns its error for td_error_set(); NULL, which
+ * td_error_set() takes, when memory is short: the cluster's `lost` then says so. */
+struct td_error *td_cluster_say(struct td_cluster *c, enum td_verdict verdict, int host,
+                                const char *topic);
+
+/* A pass: topic and text only. */
+void td_cluster_pass(struct td_cluster *c, int host, const char *topic,
+                     const char *what, ...) TD_PRINTF(4, 5);
+
+/* The first failure of the report, NULL when there is none. */
+const struct td_check_line *td_cluster_failure(const struct td_cluster *c);
 
 /* Frees what the cluster owns; it is empty afterwards. */
 void td_cluster_release(struct td_cluster *c);

@@ -156,4 +156,59 @@ struct td_facts {
     int64_t model_bytes; /* of its safetensors files */
 };
 
+/* Reads everything but the model's files (`launch` adds those) into an all-zero record.
+ * proc, sys and var are read below `root` ("" for this host; tests give recorded trees);
+ * what only system calls tell is this host's. Not knowing something is no failure. */
+void td_facts_read(const char *root, struct td_facts *f);
+
+/* Only the interfaces, addresses and routes. */
+void td_facts_read_net(const char *root, struct td_facts *f);
+
+/* Replaces the file system that is looked at: the one of a path. */
+void td_facts_read_disk(const char *path, struct td_facts *f);
+
+/* Frees what the record owns. */
+void td_facts_release(struct td_facts *f);
+
+/* Appends the record as one JSON object without newlines. */
+enum td_status td_facts_put(struct td_buf *out, const struct td_facts *f);
+
+/* Reads such an object into an all-zero record. Lengths, ranges and counts are checked:
+ * TD_E_CONFIG names the field. Release the record in any case. */
+enum td_status td_facts_get(const json_t *o, const char *where, struct td_facts *f,
+                            struct td_error *err);
+
+/* The interface of that name, NULL when there is none. */
+const struct td_iface *td_facts_iface(const struct td_facts *f, const char *name);
+
+/* The RDMA port behind an interface, and the index of its RoCE v2 entry for this IPv4
+ * address (-1: none). NULL when there is no active one. */
+const struct td_rdma *td_facts_rdma(const struct td_facts *f, const char *iface,
+                                    const char *addr, int64_t *gid);
+
+/* ---- parts of td_facts_read(), for tests -------------------------------------------- */
+
+/* Adds what the n bytes of rtnetlink messages say: links, addresses, routes. Returns
+ * false when they are damaged; what came before stays. *done at the end of a dump. */
+bool td_facts_netlink(struct td_facts *f, const void *p, size_t n, bool *done);
+
+/* Speeds and kinds of the interfaces that are known, from /sys/class/net. */
+void td_facts_read_speeds(const char *root, struct td_facts *f);
+
+/* RDMA devices from /sys/class/infiniband. */
+void td_facts_read_rdma(const char *root, struct td_facts *f);
+
+/* Processes that hold at least `least` bytes of the host's memory, the largest first. */
+void td_facts_read_holders(const char *root, int64_t least, struct td_facts *f);
+
+/* The container or pod of a process: its name if Docker's files can be read, the first
+ * twelve digits of its id otherwise, "" when it is in none. */
+void td_container_of(const char *root, int64_t pid, char *out, size_t size);
+
+/* GPUs and the processes on them, from a loaded NVML or a stand-in: the table that
+ * gpu.c fills with dlsym(). */
+struct td_nvml;
+void td_facts_read_gpus(const char *root, const struct td_nvml *nvml,
+                        struct td_facts *f);
+
 #endif
