@@ -23,6 +23,8 @@ mkdir -p "$folder/bin" "$folder/lib" "$folder/licences"
 install -m 755 "$program" "$folder/bin/tandem"
 strip --strip-unneeded "$folder/bin/tandem"
 cp LICENSE NOTICE README.md "$folder"
+# By this a running program knows that it may copy its folder to other hosts.
+"$program" --version | sed 's/.*(\(.*\))$/\1/' >"$folder/build-id"
 mkdir -p "$folder/models"
 cp -r models/lexicon "$folder/models/"
 
