@@ -19,6 +19,7 @@ enum td_verb {
     TD_VERB_CHECK = 1 << 6,
     TD_VERB_STATUS = 1 << 7,
     TD_VERB_WORKER = 1 << 8,
+    TD_VERB_AGENT = 1 << 9,
     TD_VERB_ALL = ~0
 };
 
@@ -48,6 +49,8 @@ extern const struct td_cmd td_cmd_serve;
 extern const struct td_cmd td_cmd_status;
 extern const struct td_cmd td_cmd_bench;
 extern const struct td_cmd td_cmd_worker;
+extern const struct td_cmd td_cmd_check;
+extern const struct td_cmd td_cmd_agent;
 
 /* Of this program: "0.1.0", the commit it was built from. */
 extern const char td_version[], td_build[];

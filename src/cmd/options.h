@@ -15,6 +15,9 @@
 #define TD_VERBS_SERVER (TD_VERB_SERVE | TD_VERB_WORKER)
 #define TD_VERBS_ENGINE (TD_VERB_RUN | TD_VERB_BENCH | TD_VERBS_SERVER)
 
+/* Verbs that look at several machines. */
+#define TD_VERBS_HOSTS (TD_VERB_CHECK)
+
 #define TD_OPTION_LIST(X)                                                              \
     X(CONFIG, "config", 0, TD_OPT_STR, TD_VERB_ALL, "FILE", NULL, 0, 0,                \
       "read options from FILE instead of ./tandem.conf or "                            \
@@ -27,6 +30,14 @@
       "also print the timeline of all hosts")                                          \
     X(EVENT_LOG, "event-log", 0, TD_OPT_STR, TD_VERB_ALL, "FILE", NULL, 0, 0,          \
       "append this process's events to FILE as JSON lines")                            \
+    X(HOSTS, "hosts", 0, TD_OPT_STR, TD_VERBS_HOSTS, "A,B", NULL, 0, 0,                \
+      "the machines, this one among them; names or addresses that ssh can enter "      \
+      "(default: this machine alone)")                                                 \
+    X(FABRIC, "fabric", 0, TD_OPT_STR, TD_VERBS_HOSTS, "CIDR|IFACE", NULL, 0, 0,       \
+      "network between the machines, such as 192.168.200.0/24 (default: the one that " \
+      "is measured to be the best)")                                                   \
+    X(SSH, "ssh", 0, TD_OPT_STR, TD_VERBS_HOSTS, "COMMAND", "ssh", 0, 0,               \
+      "how to enter the other machines, such as \"ssh -p 2222 -l user\"")              \
     X(TENSORS, "tensors", 0, TD_OPT_BOOL, TD_VERB_INSPECT, "", NULL, 0, 0,             \
       "also list every tensor: format, shape, bytes, file, use")                       \
     X(SYSTEM, "system", 's', TD_OPT_STR, TD_VERB_RUN, "TEXT", NULL, 0, 0,              \
