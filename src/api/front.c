@@ -172,6 +172,22 @@ void td_front_event(struct td_front *f, const char *line, size_t n)
     (void)pthread_mutex_unlock(&f->lock);
 }
 
+void td_front_phase(struct td_front *f, enum td_phase phase)
+{
+    (void)pthread_mutex_lock(&f->lock);
+    f->startup.phase = phase;
+    f->startup.version++;
+    (void)pthread_mutex_unlock(&f->lock);
+}
+
+void td_front_beat(struct td_front *f, int rank, const char *host, double resident,
+                   double available)
+{
+    (void)pthread_mutex_lock(&f->lock);
+    td_startup_beat(&f->startup, rank, host, resident, available);
+    (void)pthread_mutex_unlock(&f->lock);
+}
+
 void td_front_lost(struct td_front *f, const struct td_error *why, double wait)
 {
     (void)pthread_mutex_lock(&f->lock);

@@ -53,11 +53,16 @@ void td_front_handle(void *self, struct td_exchange *x);
 
 /* ---- the engine (as struct td_supervisor_params has them) --------------------------- */
 
+/* What the front itself does before there is an engine. */
+void td_front_phase(struct td_front *f, enum td_phase phase);
+
 void td_front_loaded(struct td_front *f);
 void td_front_connected(struct td_front *f);
 enum td_status td_front_received(struct td_front *f, const char *bytes, size_t n,
                                  size_t *used, struct td_error *err);
 void td_front_event(struct td_front *f, const char *line, size_t n);
+void td_front_beat(struct td_front *f, int rank, const char *host, double resident,
+                   double available);
 void td_front_lost(struct td_front *f, const struct td_error *why, double wait);
 double td_front_round(struct td_front *f, struct td_buf *out);
 

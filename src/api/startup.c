@@ -17,7 +17,7 @@ void td_startup_init(struct td_startup *s)
 {
     memset(s, 0, sizeof(*s));
     td_error_init(&s->error);
-    (void)snprintf(s->phase, sizeof(s->phase), "%s", td_phase_name(TD_PHASE_CHECK));
+    s->phase = TD_PHASE_CHECK;
     s->begun = td_clock_now();
 }
 
@@ -40,10 +40,42 @@ void td_startup_enter(struct td_startup *s, enum td_life life)
     if (life == TD_LIFE_STARTING && s->life == TD_LIFE_LOST) {
         s->begun = now;
         s->bytes = s->of = s->rate = s->left = 0;
+        s->ranks = 0;
         s->restarts++;
     }
     s->life = life;
     s->version++;
+}
+
+static struct td_startup_rank *rank_of(struct td_startup *s, int rank)
+{
+    if (rank < 0 || rank >= TD_MAX_RANKS)
+        return NULL;
+    for (; s->ranks <= rank; s->ranks++)
+        s->rank[s->ranks] = (struct td_startup_rank){.phase = TD_PHASE_LAUNCH};
+    return &s->rank[rank];
+}
+
+static enum td_phase phase_named(const char *name, enum td_phase or_else)
+{
+    for (int i = 0; name && i < TD_PHASE_COUNT; i++)
+        if (strcmp(td_phase_name((enum td_phase)i), name) == 0)
+            return (enum td_phase)i;
+    return or_else;
+}
+
+static void add_up(struct td_startup *s)
+{
+    s->bytes = s->of = s->rate = s->left = 0;
+    s->phase = s->rank[0].phase;
+    for (int i = 0; i < s->ranks; i++) {
+        const struct td_startup_rank *r = &s->rank[i];
+        s->bytes += r->bytes;
+        s->of += r->of;
+        s->rate += r->rate;
+        s->left = TD_MAX(s->left, r->left);
+        s->phase = TD_MIN(s->phase, r->phase);
+    }
 }
 
 void td_startup_event(struct td_startup *s, const char *line, size_t n)
@@ -51,18 +83,39 @@ void td_startup_event(struct td_startup *s, const char *line, size_t n)
     json_t *o = NULL;
     if (td_json_parse(line, n, "event", &o, NULL) != TD_OK)
         return;
-    const char *phase = json_string_value(json_object_get(o, "phase"));
-    const json_t *nums = json_object_get(o, "n");
-    if (phase)
-        (void)snprintf(s->phase, sizeof(s->phase), "%s", phase);
-    if (json_object_get(nums, "of")) {
-        s->bytes = json_number_value(json_object_get(nums, "bytes"));
-        s->of = json_number_value(json_object_get(nums, "of"));
-        s->rate = json_number_value(json_object_get(nums, "rate"));
-        s->left = json_number_value(json_object_get(nums, "left"));
+    const json_t *nums = json_object_get(o, "n"), *who = json_object_get(o, "rank");
+    const char *host = json_string_value(json_object_get(o, "host"));
+    struct td_startup_rank *r = rank_of(
+        s,
+        json_is_integer(who) ? (int)TD_MIN(json_integer_value(who), TD_MAX_RANKS) : 0);
+    if (r) {
+        r->phase =
+            phase_named(json_string_value(json_object_get(o, "phase")), r->phase);
+        if (json_object_get(nums, "of")) {
+            r->bytes = json_number_value(json_object_get(nums, "bytes"));
+            r->of = json_number_value(json_object_get(nums, "of"));
+            r->rate = json_number_value(json_object_get(nums, "rate"));
+            r->left = json_number_value(json_object_get(nums, "left"));
+        }
+        if (host)
+            (void)snprintf(r->host, sizeof(r->host), "%s", host);
+        r->heard_at = td_clock_now();
+        add_up(s);
+        s->version++;
     }
-    s->version++;
     json_decref(o);
+}
+
+void td_startup_beat(struct td_startup *s, int rank, const char *host, double resident,
+                     double available)
+{
+    struct td_startup_rank *r = rank_of(s, rank);
+    if (!r)
+        return;
+    (void)snprintf(r->host, sizeof(r->host), "%s", host);
+    r->resident = resident;
+    r->available = available;
+    r->heard_at = td_clock_now();
 }
 
 int td_startup_retry_after(const struct td_startup *s)
@@ -87,6 +140,23 @@ static void error_object(const struct td_error *e, struct td_buf *b)
     td_buf_addc(b, '}');
 }
 
+static void ranks_array(const struct td_startup *s, double now, struct td_buf *b)
+{
+    td_buf_adds(b, ",\"ranks\":[");
+    for (int i = 0; i < s->ranks; i++) {
+        const struct td_startup_rank *r = &s->rank[i];
+        td_buf_addf(b, "%s{\"rank\":%d", i ? "," : "", i);
+        td_reply_text(b, "host", r->host);
+        td_reply_text(b, "phase", td_phase_name(r->phase));
+        td_buf_addf(b,
+                    ",\"bytes\":%.0f,\"of\":%.0f,\"rate\":%.0f,\"resident\":%.0f,"
+                    "\"available\":%.0f,\"silent\":%.1f}",
+                    r->bytes, r->of, r->rate, r->resident, r->available,
+                    r->heard_at > 0 ? TD_MAX(now - r->heard_at, 0) : 0);
+    }
+    td_buf_addc(b, ']');
+}
+
 void td_startup_json(const struct td_startup *s, struct td_buf *b)
 {
     struct td_sysmem m;
@@ -95,7 +165,7 @@ void td_startup_json(const struct td_startup *s, struct td_buf *b)
     td_buf_addc(b, '{');
     td_reply_text(b, "state", td_life_name(s->life));
     td_buf_addf(b, ",\"ready\":%s", ready ? "true" : "false");
-    td_reply_text(b, "phase", s->phase);
+    td_reply_text(b, "phase", td_phase_name(s->phase));
     td_buf_addf(b,
                 ",\"bytes\":%.0f,\"of\":%.0f,\"rate\":%.0f,\"seconds_left\":%.1f,"
                 "\"seconds\":%.3f,\"restarts\":%d",
@@ -106,6 +176,7 @@ void td_startup_json(const struct td_startup *s, struct td_buf *b)
     if (td_sysmem_read("", &m, NULL) == TD_OK)
         td_buf_addf(b, ",\"memory\":{\"total\":%" PRId64 ",\"available\":%" PRId64 "}",
                     m.total, td_sysmem_available(&m, NULL, 0));
+    ranks_array(s, now, b);
     error_object(&s->error, b);
     td_buf_addc(b, '}');
 }

@@ -7,12 +7,15 @@
  *        ^                                 |
  *        +------- started again ------ LOST (the engine ended)
  *
- * Progress comes from the engine's event lines (base/log.h). The caller locks.
+ * Progress comes from the engine's event lines (base/log.h), each of which names its
+ * rank: bytes and rates are added up, the phase is that of the rank that is behind. The
+ * caller locks.
  */
 #ifndef TD_API_STARTUP_H
 #define TD_API_STARTUP_H
 
 #include "base/buf.h"
+#include "base/limits.h"
 #include "base/status.h"
 
 #include <stdbool.h>
@@ -20,10 +23,20 @@
 
 enum td_life { TD_LIFE_STARTING, TD_LIFE_READY, TD_LIFE_LOST, TD_LIFE_STOPPING };
 
+struct td_startup_rank {
+    char host[TD_ERROR_HOST_MAX];
+    enum td_phase phase;
+    double bytes, of, rate, left; /* of its weights; left: seconds */
+    double resident, available;   /* bytes: of the process, on the host; 0: unknown */
+    double heard_at;              /* when it was heard of last */
+};
+
 struct td_startup {
     enum td_life life;
-    char phase[16]; /* as the engine reported it */
+    enum td_phase phase; /* of the rank that is behind */
     double bytes, of, rate, left;
+    int ranks; /* known so far */
+    struct td_startup_rank rank[TD_MAX_RANKS];
     double begun, ready_at; /* monotonic seconds; when this start began, was ready */
     double retry_at;        /* LOST: when it starts again */
     int restarts;
@@ -36,6 +49,10 @@ void td_startup_enter(struct td_startup *s, enum td_life life);
 
 /* Takes an event line of the engine. */
 void td_startup_event(struct td_startup *s, const char *line, size_t n);
+
+/* A rank was heard of. */
+void td_startup_beat(struct td_startup *s, int rank, const char *host, double resident,
+                     double available);
 
 const char *td_life_name(enum td_life life);
 

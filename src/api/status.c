@@ -29,7 +29,8 @@ void td_front_not_ready(struct td_front *f, struct td_refusal *no)
         break;
     default:
         td_refuse(no, 503, NULL, "the server is starting: phase %s, %.1f of %.1f GiB",
-                  s->phase, s->bytes / (double)TD_GIB, s->of / (double)TD_GIB);
+                  td_phase_name(s->phase), s->bytes / (double)TD_GIB,
+                  s->of / (double)TD_GIB);
     }
     no->type = "server_error";
     no->code = "not_ready";

@@ -127,6 +127,19 @@ static void emit(const struct td_event *e)
     (void)pthread_mutex_unlock(&sinks.lock);
 }
 
+void td_log_line(const char *line, size_t n)
+{
+    struct td_buf b;
+    td_buf_init(&b, LINE_MAX_BYTES);
+    td_buf_add(&b, line, n);
+    td_buf_addc(&b, '\n');
+    (void)pthread_mutex_lock(&sinks.lock);
+    if (b.status == TD_OK)
+        put_line(&sinks.file, &b);
+    (void)pthread_mutex_unlock(&sinks.lock);
+    td_buf_release(&b);
+}
+
 void td_event(const char *name, const struct td_num *nums)
 {
     emit(&(struct td_event){

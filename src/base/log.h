@@ -50,6 +50,9 @@ void td_log_set_fd(int fd);
 /* Also calls fn, from the thread where the event happens; NULL switches that off. */
 void td_log_set_listener(td_event_fn fn, void *self);
 
+/* Appends an event line of another process, n bytes without a newline, to the file. */
+void td_log_line(const char *line, size_t n);
+
 /* Emits an event of the current phase. nums may be NULL. */
 void td_event(const char *name, const struct td_num *nums);
 

@@ -85,6 +85,28 @@ static void add_state(struct td_buf *b, const json_t *s)
         add_error(b, json_object_get(s, "error"));
 }
 
+/* One line for each of several ranks. */
+static void add_ranks(struct td_buf *b, const json_t *s)
+{
+    const json_t *list = json_object_get(s, "ranks");
+    for (size_t i = 0; json_array_size(list) > 1 && i < json_array_size(list); i++) {
+        const json_t *r = json_array_get(list, i);
+        td_buf_addf(b, "rank %-3zu %s  %s", i, str(r, "host"), str(r, "phase"));
+        if (num(r, "of") > 0)
+            td_buf_addf(b, "  %.2f of %.2f GiB", num(r, "bytes") / (double)TD_GIB,
+                        num(r, "of") / (double)TD_GIB);
+        if (num(r, "rate") > 0)
+            td_buf_addf(b, " at %.2f GB/s", num(r, "rate") / 1e9);
+        if (num(r, "resident") > 0)
+            td_buf_addf(b, "; %.2f GiB resident, %.2f GiB left there",
+                        num(r, "resident") / (double)TD_GIB,
+                        num(r, "available") / (double)TD_GIB);
+        if (num(r, "silent") > 1)
+            td_buf_addf(b, "; silent for %.1f s", num(r, "silent"));
+        td_buf_addc(b, '\n');
+    }
+}
+
 static void add_work(struct td_buf *b, const json_t *o)
 {
     const json_t *r = json_object_get(o, "requests"), *t = json_object_get(o, "tokens");
@@ -119,6 +141,7 @@ static void add_lines(struct td_buf *b, const char *url, const json_t *o)
     add_seconds(b, num(o, "uptime"));
     td_buf_addf(b, "\nmodel    %s\n", str(o, "model"));
     add_state(b, json_object_get(o, "startup"));
+    add_ranks(b, json_object_get(o, "startup"));
     if (num(json_object_get(o, "engine"), "max_model_len") > 0)
         add_work(b, o);
 }

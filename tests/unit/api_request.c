@@ -218,6 +218,25 @@ static void states(void **state)
     assert_string_equal(text_in(json_object_get(o, "error"), "what", ""),
                         "a \"quoted\" death");
     assert_int_equal(td_startup_retry_after(&s), 3);
+    static const char other[] =
+        "{\"phase\":\"launch\",\"rank\":1,\"host\":\"b\",\"event\":\"progress\",\"n\":"
+        "{\"bytes\":1,\"of\":10,\"rate\":1,\"left\":9}}";
+    td_startup_event(&s, other, sizeof(other) - 1);
+    td_startup_event(&s, "{\"rank\":999999}", 15);
+    td_startup_event(&s, "{\"rank\":-1}", 11);
+    td_startup_beat(&s, 1, "b", 7, 8);
+    td_startup_beat(&s, TD_MAX_RANKS, "c", 7, 8);
+    assert_int_equal(s.ranks, 2);
+    assert_int_equal(s.phase, TD_PHASE_LAUNCH); /* the one behind */
+    assert_true(s.bytes == 6 && s.of == 20 && s.rate == 3.5 && s.left == 9);
+    json_decref(o);
+    td_buf_clear(&b);
+    td_startup_json(&s, &b);
+    assert_int_equal(td_json_parse(b.p, b.len, "state", &o, NULL), TD_OK);
+    const json_t *second = json_array_get(json_object_get(o, "ranks"), 1);
+    assert_string_equal(text_in(second, "host", ""), "b");
+    assert_string_equal(text_in(second, "phase", ""), "launch");
+    assert_int_equal(json_number_value(json_object_get(second, "resident")), 7);
     td_startup_enter(&s, TD_LIFE_STOPPING);
     td_startup_enter(&s, TD_LIFE_READY); /* nothing comes behind stopping */
     assert_int_equal(s.life, TD_LIFE_STOPPING);
