@@ -32,6 +32,7 @@ struct util_params {
     enum td_numerics numerics;
     int threads;
     int32_t max_rows; /* 0: UTIL_LEN */
+    bool no_graphs;
     struct td_comm *comm;
 };
 
@@ -56,6 +57,7 @@ static inline void util_open(struct util_model *u, const struct util_params *p)
     struct td_error err;
     struct td_dev_params dev = {.numerics = p->numerics,
                                 .threads = p->threads,
+                                .no_graphs = p->no_graphs,
                                 .budget = (size_t)2 << 30,
                                 .level = p->level ? p->level : getenv("TANDEM_CPU")};
     struct td_model_limits limits = {.max_rows = p->max_rows ? p->max_rows : UTIL_LEN,
@@ -105,7 +107,8 @@ static inline void util_forward(struct util_model *u, const struct td_seq_rows *
 {
     struct td_error err;
     td_error_init(&err);
-    if (td_model_forward(u->model, &u->cache, rows, n, hidden, &err) != TD_OK)
+    if (td_model_forward(u->model, &u->cache, rows, n, hidden, &err) != TD_OK ||
+        u->dev->ops.sync(u->dev, &err) != TD_OK)
         util_fail(&err);
 }
 

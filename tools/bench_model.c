@@ -4,7 +4,8 @@
  * batch sizes behind prompts of 512 tokens.
  *
  *     bench_model [--device auto|cpu|cuda[:N]] [--batch N,N] [--prompt N,N]
- *                 [--context N] [--rows N] [--steps N] [--weights random] MODEL
+ *                 [--context N] [--rows N] [--steps N] [--weights random] [--graphs off]
+ *                 MODEL
  *
  * Each line is the median of its steps. --rows is the largest piece of a prompt,
  * --context what lies behind a generated token; lists may be empty (--batch "").
@@ -183,6 +184,8 @@ static bool read_options(int argc, char **argv, struct bench *b,
             p->device = value;
         else if (strcmp(name, "--weights") == 0)
             p->random = strcmp(value, "random") == 0;
+        else if (strcmp(name, "--graphs") == 0)
+            p->no_graphs = strcmp(value, "off") == 0;
         else if (strcmp(name, "--batch") == 0)
             good = read_list(value, MAX_SEQS, &b->batch);
         else if (strcmp(name, "--prompt") == 0)
@@ -220,7 +223,8 @@ int main(int argc, char **argv)
         code = run(b, &p);
     else
         (void)fputs("usage: bench_model [--device NAME] [--batch N,N] [--prompt N,N] "
-                    "[--context N] [--rows N] [--steps N] [--weights random] MODEL\n",
+                    "[--context N] [--rows N] [--steps N] [--weights random] "
+                    "[--graphs off] MODEL\n",
                     stderr);
     td_free(b);
     return code;

@@ -38,6 +38,7 @@ struct td_engine_params td_options_engine(const struct td_conf *conf, const char
     struct td_engine_params p = {
         .model = model,
         .device = td_conf_str(conf, TD_O_DEVICE),
+        .no_graphs = strcmp(td_conf_str(conf, TD_O_GRAPHS), "off") == 0,
         .numerics = strcmp(numerics, "f32") == 0 ? TD_NUM_F32 : TD_NUM_BF16};
     if (strcmp(td_conf_str(conf, TD_O_WEIGHTS), "random") == 0)
         p.random = 1;

@@ -72,6 +72,8 @@
       "processor threads (default: all cores this process may use)")                   \
     X(DEVICE, "device", 0, TD_OPT_STR, TD_VERBS_ENGINE, "auto|cpu|cuda[:N]", "auto",   \
       0, 0, "what computes: auto is an NVIDIA GPU if there is one, cuda:1 the second") \
+    X(GRAPHS, "graphs", 0, TD_OPT_CHOICE, TD_VERBS_ENGINE, "on|off", "on", 0, 0,       \
+      "on: a GPU records the steps of generated tokens and replays them")              \
     X(CPU, "cpu", 0, TD_OPT_STR, TD_VERBS_ENGINE, "LEVEL", NULL, 0, 0,                 \
       "use no more of the processor than this: ref, avx2, avx512, avx512bf16 "         \
       "(default: all that it has)")                                                    \

@@ -23,6 +23,7 @@ struct td_engine_params {
     const char *level;    /* highest processor level, NULL: the best */
     const char *device;   /* "cpu", "cuda", "cuda:N"; "auto" or NULL: a GPU if there is
                              one and nothing asks for the processor or several ranks */
+    bool no_graphs;       /* a GPU records no steps */
     int64_t memory;       /* bytes it may use, 0: what host or GPU can give */
     int32_t max_len;      /* tokens of a sequence, 0: the model's, or what fits */
     int32_t max_seqs;     /* sequences at a time; 0 means 1 */

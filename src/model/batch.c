@@ -13,6 +13,8 @@
  */
 #include "model/model_int.h"
 
+enum { MOST_RECORDED = 256 /* rows of a step that is recorded */ };
+
 static int32_t blocks_of(int32_t tokens)
 {
     return (tokens + TD_KV_BLOCK - 1) / TD_KV_BLOCK;
@@ -76,6 +78,29 @@ static enum td_status check_all(const struct td_model *m, const struct td_cache 
     return TD_OK;
 }
 
+/* Rows of a recorded step that has room for n, 0 if there is none. */
+static int32_t bucket(const struct td_model_limits *l, int32_t n)
+{
+    int32_t most = TD_MIN(TD_MIN(l->max_seqs, l->max_rows), l->max_out), b = 1;
+    int32_t grain = n <= 64 ? 16 : 32;
+    if (n > MOST_RECORDED || n > most)
+        return 0;
+    if (n > 16)
+        return TD_MIN((n + grain - 1) / grain * grain, most);
+    while (b < n)
+        b *= 2;
+    return TD_MIN(b, most);
+}
+
+/* Whether all are generated tokens with logits. */
+static bool all_decode(const struct td_seq_rows *seqs, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++)
+        if (!seqs[i].decode || seqs[i].n_out != 1)
+            return false;
+    return true;
+}
+
 enum td_status td_batch_make(struct td_model *m, const struct td_cache *c,
                              const struct td_seq_rows *seqs, int32_t n_seqs,
                              struct td_error *err)
@@ -109,7 +134,17 @@ enum td_status td_batch_make(struct td_model *m, const struct td_cache *c,
         else
             b->n_prefill++;
     }
-    row0[n_seqs] = rows;
+    int32_t padded = m->dev->ops.begin && m->comm->ranks == 1 && !m->trace &&
+                             all_decode(seqs, n_seqs)
+                         ? bucket(l, n_seqs)
+                         : 0;
+    m->key = padded ? (uint64_t)c->id << 32 | (uint32_t)padded : 0;
+    for (; rows < padded; rows++, b->n_decode++) {
+        token[rows] = pos[rows] = slot[rows] = 0;
+        seq[rows] = -1;
+        row0[rows] = out_row[outs++] = rows;
+    }
+    row0[b->n_decode + b->n_prefill] = rows;
     b->rows = rows;
     b->token = w->ints;
     b->pos = w->ints + (pos - w->host);

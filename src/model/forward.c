@@ -74,14 +74,12 @@ static void norm_rows(struct td_model *m, const float *x, const float *add,
     m->dev->ops.norm(m->dev, &a);
 }
 
-enum td_status td_model_forward(struct td_model *m, struct td_cache *c,
-                                const struct td_seq_rows *seqs, int32_t n_seqs,
-                                bool hidden, struct td_error *err)
+/* All operations of a forward whose batch is on the device. */
+static enum td_status operations(struct td_model *m, struct td_cache *c, bool hidden,
+                                 struct td_error *err)
 {
     struct td_work *w = &m->work;
-    enum td_status s = td_batch_make(m, c, seqs, n_seqs, err);
-    if (s == TD_OK)
-        s = embed_all(m, w->x, err);
+    enum td_status s = embed_all(m, w->x, err);
     if (s != TD_OK)
         return s;
     trace(m, -1, w->x, NULL);
@@ -96,6 +94,22 @@ enum td_status td_model_forward(struct td_model *m, struct td_cache *c,
         trace(m, m->cfg.n_layers, w->hidden, NULL);
     }
     return head(m, m->final_norm, err);
+}
+
+enum td_status td_model_forward(struct td_model *m, struct td_cache *c,
+                                const struct td_seq_rows *seqs, int32_t n_seqs,
+                                bool hidden, struct td_error *err)
+{
+    const struct td_ops *ops = &m->dev->ops;
+    enum td_status s = td_batch_make(m, c, seqs, n_seqs, err);
+    if (s != TD_OK)
+        return s;
+    uint64_t key = m->key ? m->key | (uint64_t)hidden << 31 : 0;
+    if (!key || ops->begin(m->dev, key))
+        s = operations(m, c, hidden, err);
+    if (key)
+        ops->end(m->dev);
+    return s;
 }
 
 enum td_status td_model_draft(struct td_model *m, struct td_cache *c,

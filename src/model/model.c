@@ -7,6 +7,8 @@
 #include "base/mem.h"
 #include "model/model_int.h"
 
+#include <stdatomic.h>
+
 static enum td_status check_blocks(const struct td_model *m, const char *path,
                                    struct td_error *err)
 {
@@ -256,8 +258,10 @@ enum td_status td_model_load(struct td_model *m, const struct td_load_opts *opts
 enum td_status td_cache_new(struct td_model *m, int32_t n_blocks, int32_t n_slots,
                             struct td_cache *out, struct td_error *err)
 {
+    static atomic_uint made;
     int32_t n_kv = kv_layers(m), n_gdn = m->cfg.n_gdn;
-    struct td_cache c = {.n_blocks = n_blocks,
+    struct td_cache c = {.id = atomic_fetch_add(&made, 1) + 1,
+                         .n_blocks = n_blocks,
                          .n_slots = n_slots,
                          .n_kv = n_kv,
                          .n_gdn = n_gdn,

@@ -80,6 +80,7 @@ struct td_cache {
     struct td_kv *kv;      /* [n_kv] */
     float **conv, **state; /* [n_gdn] */
     size_t conv_slot, state_slot; /* bytes of one slot of one layer */
+    uint32_t id; /* of all caches of this process, from 1: tells recorded steps apart */
 };
 
 enum td_status td_cache_new(struct td_model *m, int32_t n_blocks, int32_t n_slots,

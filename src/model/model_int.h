@@ -76,6 +76,7 @@ struct td_model {
     struct td_draft_weights draft;
 
     struct td_batch batch; /* of the present forward */
+    uint64_t key;          /* under which it may be recorded, 0: it may not */
     struct td_work work;
     td_trace_fn trace;
     void *trace_self;
@@ -104,7 +105,9 @@ enum td_status td_model_put_frequencies(struct td_model *m, struct td_error *err
 enum td_status td_model_imagine(struct td_model *m, struct td_load_stats *stats,
                                 struct td_error *err);
 
-/* batch.c: checks the pieces and puts the batch on the device. */
+/* batch.c: checks the pieces and puts the batch on the device. A batch of generated
+ * tokens alone, all with logits, gets rows of padding up to one of few sizes and a key,
+ * if the device records steps. */
 int64_t td_batch_ints(const struct td_model_limits *l);
 enum td_status td_batch_make(struct td_model *m, const struct td_cache *c,
                              const struct td_seq_rows *seqs, int32_t n_seqs,

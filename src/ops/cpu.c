@@ -53,7 +53,7 @@ static enum td_status fill(struct td_ops *ops, const char *highest,
 enum td_status td_cpu_open(const struct td_dev_params *params, struct td_dev **out,
                            struct td_error *err)
 {
-    struct td_ops ops;
+    struct td_ops ops = {0};
     enum td_status s = fill(&ops, params->level, err);
     if (s != TD_OK)
         return s;

@@ -294,6 +294,14 @@ struct td_ops {
     void (*zero)(struct td_dev *dev, void *dst, size_t bytes);
     enum td_status (*sync)(struct td_dev *dev, struct td_error *err);
 
+    /* Brackets of a step that may be recorded. Between two begin() with the same key the
+     * arguments of all calls up to end() are equal; what device memory holds may differ,
+     * and the calls are operations alone. begin() returns false when the shelf knows the
+     * step: the calls are left out, and end() replays them. NULL: nothing is recorded,
+     * all calls are made. */
+    bool (*begin)(struct td_dev *dev, uint64_t key);
+    void (*end)(struct td_dev *dev);
+
     /* Bytes of a matrix's data in this shelf's layout (a multiple of 64). */
     size_t (*matrix_bytes)(const struct td_dev *dev, enum td_mat_type type, int64_t n,
                            int64_t k);
@@ -347,6 +355,7 @@ struct td_dev_params {
                           free, and never more than that */
     const char *level; /* highest level allowed ("ref", "avx2", ...), NULL: the best */
     int device;        /* which GPU, from 0 */
+    bool no_graphs;    /* begin() and end() are NULL */
 };
 
 /* Opens this host's processor as a device: the reference table first, then what the

@@ -201,12 +201,40 @@ static void test_rules(void **state)
     util_close(&u);
 }
 
+/* Steps that are recorded and replayed give what the same calls give. Only GPUs record;
+ * elsewhere both runs are alike. */
+static void test_recorded(void **state)
+{
+    (void)state;
+    int32_t ids[LENGTH];
+    make_prompt(ids, LENGTH, 7);
+    for (size_t k = 0; k < TD_COUNT(both); k++) {
+        struct util_model on, off;
+        util_open(&on, &(struct util_params){.path = "models/lexicon",
+                                             .numerics = both[k],
+                                             .threads = 2});
+        util_open(&off, &(struct util_params){.path = "models/lexicon",
+                                              .numerics = both[k],
+                                              .threads = 2,
+                                              .no_graphs = true});
+        for (int32_t n = 63; n <= LENGTH; n += LENGTH - 63) {
+            float *a = lone_run(&on, ids, n, 0), *b = lone_run(&off, ids, n, 0);
+            assert_same(&on, a, b, STEPS + 1);
+            td_free(a);
+            td_free(b);
+        }
+        util_close(&on);
+        util_close(&off);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_pieces),           cmocka_unit_test(test_threads),
         cmocka_unit_test(test_neighbours),       cmocka_unit_test(test_reuse),
         cmocka_unit_test(test_prompts_together), cmocka_unit_test(test_rules),
+        cmocka_unit_test(test_recorded),
     };
     return cmocka_run_group_tests_name("model_bits", tests, NULL, NULL);
 }

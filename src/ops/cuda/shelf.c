@@ -22,7 +22,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_ALLOCS = 256, NAME_MAX_BYTES = 96, MIB = 1 << 20 };
+enum {
+    MAX_ALLOCS = 256,
+    NAME_MAX_BYTES = 96,
+    MIB = 1 << 20,
+    SLOTS = 4,         /* of pinned memory for copies that the stream makes */
+    SLOT_BYTES = MIB,  /* longer copies are made without */
+    MAX_RECORDED = 64, /* steps; those beyond are not recorded */
+    WARM_RUNS = 1      /* of a step before it is recorded */
+};
+
+/* A step that was seen: run a few times, then recorded. */
+struct recorded {
+    uint64_t key;
+    int runs;
+    cudaGraphExec_t graph;
+};
 
 struct td_cuda {
     struct td_dev
@@ -35,6 +50,16 @@ struct td_cuda {
     int n_allocs;
     struct td_cuda_stage stage; /* of weights, while they are loaded */
     enum td_phase (*phase)(void);
+
+    /* Pinned memory for small copies, used in turn; an event for each says when it is
+     * free again. */
+    char *slots;
+    cudaEvent_t slot_free[SLOTS];
+    unsigned next_slot;
+
+    struct recorded recorded[MAX_RECORDED], *now; /* now: between begin() and end() */
+    int n_recorded;
+    bool recording;
 
     /* The first failure of a call that reports none. */
     atomic_int failure;
@@ -182,6 +207,14 @@ static void cuda_close(struct td_dev *dev)
 {
     struct td_cuda *cuda = enter(dev);
     (void)td_cuda_stage_close(&cuda->stage);
+    for (int i = 0; i < cuda->n_recorded; i++)
+        if (cuda->recorded[i].graph)
+            (void)cudaGraphExecDestroy(cuda->recorded[i].graph);
+    for (int i = 0; i < SLOTS; i++)
+        if (cuda->slot_free[i])
+            (void)cudaEventDestroy(cuda->slot_free[i]);
+    if (cuda->slots)
+        (void)cudaFreeHost(cuda->slots);
     for (int i = 0; i < cuda->n_allocs; i++)
         (void)(cuda->host_memory ? cudaFreeHost(cuda->allocs[i])
                                  : cudaFree(cuda->allocs[i]));
@@ -268,12 +301,30 @@ static enum td_status cuda_reserve(struct td_dev *dev, const struct td_reserve *
     return TD_OK;
 }
 
+/* The next slot, once the copy that used it last is over. */
+static char *take_slot(struct td_cuda *cuda, unsigned *index)
+{
+    *index = cuda->next_slot++ % SLOTS;
+    check(cuda, cudaEventSynchronize(cuda->slot_free[*index]), "waiting for a copy");
+    return cuda->slots + (size_t)*index * SLOT_BYTES;
+}
+
+/* From memory that the caller may change at once. */
 static void cuda_put(struct td_dev *dev, void *dst, const void *src, size_t bytes)
 {
     struct td_cuda *cuda = enter(dev);
+    unsigned slot = 0;
+    if (bytes <= SLOT_BYTES) {
+        char *pinned = take_slot(cuda, &slot);
+        memcpy(pinned, src, bytes);
+        src = pinned;
+    }
     check(cuda,
           cudaMemcpyAsync(dst, src, bytes, cudaMemcpyHostToDevice, cuda->ctx.stream),
           "a copy to the GPU");
+    if (bytes <= SLOT_BYTES)
+        check(cuda, cudaEventRecord(cuda->slot_free[slot], cuda->ctx.stream),
+              "a copy to the GPU");
 }
 
 static void cuda_copy(struct td_dev *dev, void *dst, const void *src, size_t bytes)
@@ -287,10 +338,14 @@ static void cuda_copy(struct td_dev *dev, void *dst, const void *src, size_t byt
 static void cuda_get(struct td_dev *dev, void *dst, const void *src, size_t bytes)
 {
     struct td_cuda *cuda = enter(dev);
+    unsigned slot = 0;
+    void *to = bytes <= SLOT_BYTES ? take_slot(cuda, &slot) : dst;
     check(cuda,
-          cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToHost, cuda->ctx.stream),
+          cudaMemcpyAsync(to, src, bytes, cudaMemcpyDeviceToHost, cuda->ctx.stream),
           "a copy from the GPU");
     check(cuda, cudaStreamSynchronize(cuda->ctx.stream), "waiting for a copy");
+    if (to != dst)
+        memcpy(dst, to, bytes);
 }
 
 static void cuda_zero(struct td_dev *dev, void *dst, size_t bytes)
@@ -306,6 +361,59 @@ static enum td_status cuda_sync(struct td_dev *dev, struct td_error *err)
     int e = atomic_load(&cuda->failure);
     return e == cudaSuccess ? TD_OK
                             : report(cuda, (cudaError_t)e, cuda->failed_at, err);
+}
+
+/* ---- recorded steps ---- */
+
+static struct recorded *find_step(struct td_cuda *cuda, uint64_t key)
+{
+    for (int i = 0; i < cuda->n_recorded; i++)
+        if (cuda->recorded[i].key == key)
+            return &cuda->recorded[i];
+    if (cuda->n_recorded == MAX_RECORDED)
+        return NULL;
+    struct recorded *r = &cuda->recorded[cuda->n_recorded++];
+    *r = (struct recorded){.key = key};
+    return r;
+}
+
+/* The first runs are made as they are, so that all code is loaded before one is
+ * recorded. */
+static bool cuda_begin(struct td_dev *dev, uint64_t key)
+{
+    struct td_cuda *cuda = enter(dev);
+    struct recorded *r = cuda->now = find_step(cuda, key);
+    if (!r || r->graph)
+        return !r;
+    if (r->runs++ < WARM_RUNS) {
+        cuda->now = NULL;
+        return true;
+    }
+    cudaError_t e =
+        cudaStreamBeginCapture(cuda->ctx.stream, cudaStreamCaptureModeThreadLocal);
+    check(cuda, e, "recording a step");
+    cuda->recording = e == cudaSuccess;
+    if (!cuda->recording)
+        cuda->now = NULL;
+    return true;
+}
+
+static void cuda_end(struct td_dev *dev)
+{
+    struct td_cuda *cuda = enter(dev);
+    struct recorded *r = cuda->now;
+    if (cuda->recording) {
+        cudaGraph_t graph = NULL;
+        cuda->recording = false;
+        check(cuda, cudaStreamEndCapture(cuda->ctx.stream, &graph), "recording a step");
+        if (graph)
+            check(cuda, cudaGraphInstantiate(&r->graph, graph, 0), "recording a step");
+        if (graph)
+            check(cuda, cudaGraphDestroy(graph), "recording a step");
+    }
+    if (r && r->graph)
+        check(cuda, cudaGraphLaunch(r->graph, cuda->ctx.stream), "a recorded step");
+    cuda->now = NULL;
 }
 
 /* ---- weights ---- */
@@ -413,6 +521,8 @@ static const struct td_ops table = {
     .get = cuda_get,
     .zero = cuda_zero,
     .sync = cuda_sync,
+    .begin = cuda_begin,
+    .end = cuda_end,
     .matrix_bytes = cuda_matrix_bytes,
     .pack = cuda_pack,
     .stage = cuda_stage,
@@ -471,6 +581,11 @@ static cudaError_t start(struct td_cuda *cuda)
     cuda->dev.ops.name = cuda->name;
     cuda->ctx.shared_max = (int32_t)prop.sharedMemPerBlockOptin;
     e = cudaStreamCreateWithFlags(&cuda->ctx.stream, cudaStreamNonBlocking);
+    if (e == cudaSuccess)
+        e = cudaHostAlloc((void **)&cuda->slots, (size_t)SLOTS * SLOT_BYTES,
+                          cudaHostAllocDefault);
+    for (int i = 0; i < SLOTS && e == cudaSuccess; i++)
+        e = cudaEventCreateWithFlags(&cuda->slot_free[i], cudaEventDisableTiming);
     if (e != cudaSuccess)
         return e;
     td_cuda_prepare_linear(&cuda->ctx);
@@ -499,6 +614,8 @@ enum td_status td_cuda_shelf_open(const struct td_dev_params *params,
     cuda->dev.threads = TD_MAX(params->threads, 1);
     cuda->dev.budget = params->budget;
     cuda->device = params->device;
+    if (params->no_graphs)
+        cuda->dev.ops.begin = NULL, cuda->dev.ops.end = NULL;
     cuda->phase = phase;
     cuda->host_memory = memory && strcmp(memory, "host") == 0;
     (void)snprintf(cuda->name, sizeof(cuda->name), "cuda:%d", cuda->device);
