@@ -27,13 +27,14 @@ static void trace(const struct td_model *m, int layer, const float *x, const flo
         m->trace(m->trace_self, layer, x, add, m->batch.rows);
 }
 
-/* Final norm (weight w) and head over the wanted rows of x + delta. Each rank fills its
- * own columns of the logits and zeros elsewhere; the sum is exact. */
-static enum td_status head(struct td_model *m, const float *w, struct td_error *err)
+/* Final norm (weight w) and head over the wanted rows of x + delta; each rank its own
+ * part of the vocabulary. */
+static void head(struct td_model *m, const float *w)
 {
     struct td_work *k = &m->work;
+    struct td_range vocab = m->slice.vocab;
     if (k->n_out == 0)
-        return TD_OK;
+        return;
     struct td_norm_args norm = {.x = k->x,
                                 .add = k->delta,
                                 .w = w,
@@ -43,20 +44,23 @@ static enum td_status head(struct td_model *m, const float *w, struct td_error *
                                 .y_stride = m->cfg.hidden,
                                 .eps = (float)m->cfg.eps,
                                 .rows = k->n_out};
-    struct td_linear_args product = {.x = k->out_h,
-                                     .x_stride = m->cfg.hidden,
-                                     .rows = k->n_out,
-                                     .count = 1,
-                                     .term = {{.w = &m->head,
-                                               .y = k->logits + m->slice.vocab.first,
-                                               .y_stride = m->cfg.vocab}}};
+    struct td_linear_args product = {
+        .x = k->out_h,
+        .x_stride = m->cfg.hidden,
+        .rows = k->n_out,
+        .count = 1,
+        .term = {{.w = &m->head, .y = k->logits, .y_stride = vocab.count}}};
+    struct td_candidates_args best = {
+        .logits = k->logits,
+        .stride = vocab.count,
+        .n = TD_MAX(0, TD_MIN(m->limits.vocab - vocab.first, vocab.count)),
+        .first = vocab.first,
+        .out = k->best,
+        .rows = k->n_out};
     m->dev->ops.norm(m->dev, &norm);
-    if (m->comm->ranks > 1)
-        m->dev->ops.zero(m->dev, k->logits,
-                         (size_t)k->n_out * (size_t)m->cfg.vocab * sizeof(float));
     m->dev->ops.linear(m->dev, &product);
-    return m->comm->ops->all_reduce(m->comm, k->logits,
-                                    (size_t)k->n_out * (size_t)m->cfg.vocab, err);
+    if (k->best)
+        m->dev->ops.candidates(m->dev, &best);
 }
 
 /* y = norm(x + add) of all rows; x stays as it is. */
@@ -93,7 +97,8 @@ static enum td_status operations(struct td_model *m, struct td_cache *c, bool hi
         norm_rows(m, w->x, w->delta, m->final_norm, w->hidden, m->cfg.hidden);
         trace(m, m->cfg.n_layers, w->hidden, NULL);
     }
-    return head(m, m->final_norm, err);
+    head(m, m->final_norm);
+    return TD_OK;
 }
 
 enum td_status td_model_forward(struct td_model *m, struct td_cache *c,
@@ -135,12 +140,24 @@ enum td_status td_model_draft(struct td_model *m, struct td_cache *c,
                                 .term = {{.w = &d->fc, .y = w->x, .y_stride = h}}};
     m->dev->ops.linear(m->dev, &fc);
     s = td_layer_forward(m, c, &m->layers[m->cfg.n_layers], NULL, err);
-    return s == TD_OK ? head(m, d->norm, err) : s;
+    if (s == TD_OK)
+        head(m, d->norm);
+    return s;
 }
 
 const float *td_model_logits(const struct td_model *m)
 {
     return m->work.logits;
+}
+
+struct td_range td_model_vocab(const struct td_model *m)
+{
+    return m->slice.vocab;
+}
+
+const struct td_candidates *td_model_candidates(const struct td_model *m)
+{
+    return m->work.best;
 }
 
 void td_model_set_trace(struct td_model *m, td_trace_fn fn, void *self)

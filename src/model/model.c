@@ -149,7 +149,9 @@ static int64_t carve_work(struct td_model *m, char *base)
 {
     const struct td_model_limits *l = &m->limits;
     struct td_work *w = &m->work;
-    int64_t rows = l->max_rows, h = m->cfg.hidden;
+    int64_t rows = l->max_rows, h = m->cfg.hidden, best = 0;
+    if (l->vocab && m->dev->ops.candidates)
+        best = l->max_out * (int64_t)(sizeof(*w->best) / sizeof(float));
     struct {
         float **p;
         int64_t floats;
@@ -161,16 +163,57 @@ static int64_t carve_work(struct td_model *m, char *base)
         {&w->hidden, m->names.has_mtp ? rows * h : 0},
         {&w->pair, m->names.has_mtp ? 2 * rows * h : 0},
         {&w->out_h, l->max_out * h},
-        {&w->logits, (int64_t)l->max_out * m->cfg.vocab},
+        {&w->logits, (int64_t)l->max_out * m->slice.vocab.count},
+        {(float **)(void *)&w->best, best},
         {(float **)(void *)&w->ints, td_batch_ints(l)},
     };
     int64_t at = 0;
     for (size_t i = 0; i < TD_COUNT(parts); i++) {
-        if (base)
+        if (base && parts[i].floats)
             *parts[i].p = (float *)(void *)(base + at);
         at += (parts[i].floats * (int64_t)sizeof(float) + 63) / 64 * 64;
     }
     return at;
+}
+
+static uint64_t mix(uint64_t h, const void *p, size_t n)
+{
+    const unsigned char *c = p;
+    for (size_t i = 0; i < n; i++)
+        h = (h ^ c[i]) * 0x100000001b3u;
+    return h;
+}
+
+static uint64_t mix_number(uint64_t h, double x)
+{
+    return mix(h, &x, sizeof(x));
+}
+
+uint64_t td_model_fingerprint(const struct td_model *m)
+{
+    const struct td_config *c = &m->cfg;
+    const double numbers[] = {
+        c->family,       c->quant,       c->dtype,         c->hidden,
+        c->vocab,        c->tied,        c->eps,           c->n_layers,
+        c->mtp_layers,   c->n_heads,     c->n_kv_heads,    c->head_dim,
+        c->rotary_dim,   c->rope_theta,  c->n_key_heads,   c->key_dim,
+        c->value_dim,    c->conv_kernel, c->n_value_heads, c->ffn,
+        c->n_experts,    c->top_k,       c->moe_ffn,       c->shared_ffn,
+        c->max_positions};
+    uint64_t h = 0xcbf29ce484222325u ^ m->random;
+    for (size_t i = 0; i < TD_COUNT(numbers); i++)
+        h = mix_number(h, numbers[i]);
+    h = mix(h, c->layers, (size_t)c->n_layers);
+    for (int32_t i = 0; i < m->dir.n_shards; i++)
+        h = mix_number(h, (double)m->dir.shards[i].size);
+    for (int32_t i = 0; i < m->dir.n_tensors; i++) {
+        const struct td_tensor *t = &m->dir.tensors[i];
+        h = mix(h, t->name, t->name_len);
+        h = mix_number(mix_number(h, t->dtype), (double)t->offset);
+        for (int32_t d = 0; d < t->n_dims; d++)
+            h = mix_number(h, (double)t->shape[d]);
+    }
+    return h;
 }
 
 void td_model_set_max_len(struct td_model *m, int32_t max_len)

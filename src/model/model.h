@@ -32,6 +32,7 @@ struct td_model_limits {
     int32_t max_seqs; /* pieces of a forward */
     int32_t max_out;  /* rows with logits of a forward */
     int32_t max_len;  /* tokens of a sequence */
+    int32_t vocab;    /* candidates are chosen from ids below this; 0: none are */
 };
 
 /* Bytes on one rank's device, by use. */
@@ -110,9 +111,18 @@ enum td_status td_model_forward(struct td_model *m, struct td_cache *c,
                                 const struct td_seq_rows *seqs, int32_t n_seqs,
                                 bool hidden, struct td_error *err);
 
-/* Logits of the last forward (or draft), [row][vocab] f32 on the device: the wanted rows
- * in the order of the pieces. Borrowed until the next one. */
+/* Logits of the last forward (or draft), f32 on the device: the wanted rows in the order
+ * of the pieces, each with this rank's part of the vocabulary. Borrowed until the next
+ * one. */
 const float *td_model_logits(const struct td_model *m);
+struct td_range td_model_vocab(const struct td_model *m);
+
+/* The best ids of the same rows in this rank's part of the vocabulary, on the device.
+ * NULL without limits.vocab, or on a shelf that does not find them. */
+const struct td_candidates *td_model_candidates(const struct td_model *m);
+
+/* A number that models of different configuration or tensors have different. */
+uint64_t td_model_fingerprint(const struct td_model *m);
 
 /* The draft head. seqs describes the same rows as the last forward, which was run with
  * `hidden`, but ids holds the tokens that FOLLOW each row. Fills the draft head's own KV

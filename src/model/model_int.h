@@ -51,10 +51,11 @@ struct td_work {
     float *hidden;        /* [max_rows][hidden] final norm of all rows */
     float *pair;          /* [max_rows][2 * hidden] input of mtp.fc, NULL without */
     float *out_h;         /* [max_out][hidden] final norm of the wanted rows */
-    float *logits;        /* [max_out][vocab] */
-    int32_t *ints;        /* batch arrays and out_row, laid out by batch.c */
-    int32_t *host;        /* host copy of ints */
-    int32_t *out_row;     /* device [n_out] */
+    float *logits;        /* [max_out][vocabulary rows of this rank] */
+    struct td_candidates *best; /* [max_out], NULL: none are wanted */
+    int32_t *ints;              /* batch arrays and out_row, laid out by batch.c */
+    int32_t *host;              /* host copy of ints */
+    int32_t *out_row;           /* device [n_out] */
     int32_t n_out;
 };
 

@@ -52,6 +52,7 @@
 
 #include "base/limits.h"
 #include "base/status.h"
+#include "ops/ops.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -184,6 +185,20 @@ struct td_sampled {
 enum td_status td_sample(const struct td_sampler *s, struct td_sample_work *w,
                          const float *logits, int64_t position, struct td_sampled *out,
                          struct td_error *err);
+
+/* The same from the best ids of a row alone, which were chosen from all ids below the
+ * vocab of s and w: true when they determine the result. The id is then the one that
+ * td_sample() finds; log probabilities are as exact as the row's sum of exponentials.
+ * false: the row is needed (a penalty or bias that raises logits, nothing cut off, top_p
+ * alone, more ids wanted than there are, a logit that is not finite). */
+bool td_sample_best(const struct td_sampler *s, struct td_sample_work *w,
+                    const struct td_candidates *c, int64_t position,
+                    struct td_sampled *out);
+
+/* The best ids of a row from those of its n parts, parts[0], parts[step], ...: all of the
+ * same row, with rising ids. */
+void td_candidates_merge(const struct td_candidates *parts, size_t n, size_t step,
+                         struct td_candidates *out);
 
 /* Log probability, rank and `logprobs` alternatives (0 to TD_MAX_LOGPROBS) for an id
  * that is given instead of chosen: prompt log probabilities. An id outside 0..vocab has

@@ -299,21 +299,28 @@ static size_t gather_best(const struct td_sampling *set, struct td_sample_work *
     return (size_t)set->top_k;
 }
 
+/* The draw among the first n keys, of which top_p keeps the best. Few keys are put in
+ * order first, so that sums over them do not depend on where the keys came from. */
+static int32_t draw_best(const struct td_sampling *set, struct td_sample_work *w,
+                         size_t n, const struct td_scale *scale, double u)
+{
+    if (n <= TD_CANDIDATES)
+        td_key_sort(w->keys, n, n);
+    if (set->top_p < 1.0F) {
+        double mass = (double)set->top_p * td_key_sum(w->keys, n, scale, false);
+        n = td_key_select_mass(w->keys, n, mass, scale, false);
+    }
+    return draw(w->keys, n, scale, u);
+}
+
 static int32_t draw_cut(const struct td_sampling *set, struct td_sample_work *w,
                         const float *x, const struct td_scale *scale, double u)
 {
-    double mass = 0; /* that top_p keeps */
-    size_t n;
-    if (set->min_p <= 0 && set->top_k == 0) {
-        mass = (double)set->top_p * td_row_sum(w, x, scale);
-        n = gather_mass(w, x, scale, mass);
-    } else {
-        n = gather_best(set, w, x, scale);
-        if (set->top_p < 1.0F)
-            mass = (double)set->top_p * td_key_sum(w->keys, n, scale, false);
-    }
-    if (set->top_p < 1.0F)
-        n = td_key_select_mass(w->keys, n, mass, scale, false);
+    if (set->min_p > 0 || set->top_k > 0)
+        return draw_best(set, w, gather_best(set, w, x, scale), scale, u);
+    double mass = (double)set->top_p * td_row_sum(w, x, scale);
+    size_t n = gather_mass(w, x, scale, mass);
+    n = td_key_select_mass(w->keys, n, mass, scale, false);
     return draw(w->keys, n, scale, u);
 }
 
@@ -411,4 +418,146 @@ enum td_status td_sample(const struct td_sampler *s, struct td_sample_work *w,
         (void)td_row_max(w, logits, &own);
     describe(w, logits, own, out->id, s->set.logprobs, out);
     return TD_OK;
+}
+
+/* ---- from candidates --------------------------------------------------------------------- */
+
+/* Steps 2 to 5 never raise a logit: an id that is no candidate stays behind them all. */
+static bool only_lowers(const struct td_sampler *s)
+{
+    const struct td_sampling *set = &s->set;
+    for (size_t i = 0; i < set->n_bias; i++)
+        if (set->bias[i].bias > 0)
+            return false;
+    return s->n_distinct == 0 ||
+           (set->repetition_penalty >= 1.0F && set->presence_penalty >= 0 &&
+            set->frequency_penalty >= 0);
+}
+
+/* What change_row() makes of one logit. */
+static float changed_value(const struct td_sampler *s, int32_t id, float x)
+{
+    const struct td_sampling *set = &s->set;
+    for (size_t i = 0; i < set->n_bias; i++)
+        if (set->bias[i].id == id)
+            x += set->bias[i].bias;
+    if (s->seen[id])
+        x = penalised(set, x, s->seen[id]);
+    if (too_early(s) &&
+        (has_id(set->stop_ids, set->n_stop_ids, id) ||
+         (!set->ignore_eos && has_id(set->eos_ids, set->n_eos_ids, id))))
+        x = -INFINITY;
+    return x;
+}
+
+/* The keys of the candidates in order, changed as the sampler says. Those up to the
+ * returned number are certain: no other id of the row can come before them. */
+static size_t certain_keys(const struct td_sampler *s, struct td_sample_work *w,
+                           const struct td_candidates *c, uint64_t *last)
+{
+    size_t n = 0, certain = 0;
+    bool changed = changes_row(s), all = false;
+    for (int32_t i = 0; i < TD_CANDIDATES && !all; i++) {
+        all = c->id[i] < 0;
+        float x = all       ? -INFINITY
+                  : changed ? changed_value(s, c->id[i], c->logit[i])
+                            : c->logit[i];
+        if (x > -INFINITY)
+            w->keys[n++] = td_key(x, c->id[i]);
+    }
+    td_key_sort(w->keys, n, n);
+    *last = all ? 0 : td_key(c->logit[TD_CANDIDATES - 1], c->id[TD_CANDIDATES - 1]);
+    while (certain < n && w->keys[certain] >= *last)
+        certain++;
+    return certain;
+}
+
+/* The id that choose() finds in the row, -1: the candidates do not tell. */
+static int32_t choose_best(const struct td_sampler *s, struct td_sample_work *w,
+                           const struct td_candidates *c, int64_t position)
+{
+    const struct td_sampling *set = &s->set;
+    uint64_t last;
+    size_t n = certain_keys(s, w, c, &last);
+    if (n == 0)
+        return -1;
+    if (set->temperature < GREEDY_BELOW || set->top_k == 1)
+        return td_key_id(w->keys[0]);
+    struct td_scale scale = {td_key_value(w->keys[0]), 1.0F / set->temperature};
+    size_t wanted = set->top_k > 0 ? (size_t)set->top_k : SIZE_MAX;
+    bool enough = n >= wanted || (last == 0 && wanted < SIZE_MAX);
+    if (set->min_p > 0) {
+        float floor = scale.max + logf(set->min_p) / scale.inv_temperature;
+        enough = enough || last == 0 || td_key_value(last) < floor;
+        while (n > 0 && td_key_value(w->keys[n - 1]) < floor)
+            n--;
+    }
+    if (!enough)
+        return -1;
+    return draw_best(set, w, TD_MIN(n, wanted), &scale,
+                     td_draw_uniform(set->seed, set->choice, position));
+}
+
+/* As describe(), for an id that is among the candidates. */
+static void describe_best(struct td_sample_work *w, const struct td_candidates *c,
+                          int32_t logprobs, struct td_sampled *out)
+{
+    double norm = (double)c->max + log((double)c->sum);
+    out->n_top = TD_MIN(logprobs, w->vocab);
+    out->top = w->top;
+    for (int32_t i = 0; i < TD_CANDIDATES && c->id[i] >= 0; i++) {
+        float logprob = (float)((double)c->logit[i] - norm);
+        if (i < out->n_top)
+            w->top[i] = (struct td_logprob){c->id[i], logprob};
+        if (c->id[i] == out->id) {
+            out->logprob = logprob;
+            out->rank = i + 1;
+        }
+    }
+}
+
+void td_candidates_merge(const struct td_candidates *parts, size_t n, size_t step,
+                         struct td_candidates *out)
+{
+    int32_t at[TD_MAX_RANKS] = {0};
+    double sum = 0;
+    out->max = -INFINITY;
+    for (size_t p = 0; p < n; p++)
+        out->max = TD_MAX(out->max, parts[p * step].max);
+    for (size_t p = 0; p < n; p++) {
+        const struct td_candidates *c = &parts[p * step];
+        /* a part without ids, or with NAN, which stays */
+        if (c->sum > 0 || isnan(c->sum))
+            sum += (double)c->sum * exp((double)c->max - (double)out->max);
+    }
+    out->sum = (float)sum;
+    for (int32_t i = 0; i < TD_CANDIDATES; i++) {
+        size_t best = n;
+        for (size_t p = 0; p < n; p++) {
+            if (at[p] == TD_CANDIDATES || parts[p * step].id[at[p]] < 0)
+                continue; /* ids rise with the parts: the first of equals wins */
+            if (best == n ||
+                parts[p * step].logit[at[p]] > parts[best * step].logit[at[best]])
+                best = p;
+        }
+        out->id[i] = best < n ? parts[best * step].id[at[best]] : -1;
+        out->logit[i] = best < n ? parts[best * step].logit[at[best]++] : -INFINITY;
+    }
+}
+
+bool td_sample_best(const struct td_sampler *s, struct td_sample_work *w,
+                    const struct td_candidates *c, int64_t position,
+                    struct td_sampled *out)
+{
+    if (isnan(c->sum) || !only_lowers(s))
+        return false;
+    int32_t id = choose_best(s, w, c, position);
+    if (id < 0)
+        return false;
+    memset(out, 0, sizeof(*out));
+    out->id = id;
+    out->stop = td_sampler_stop(s, id);
+    if (s->set.logprobs >= 0)
+        describe_best(w, c, s->set.logprobs, out);
+    return true;
 }
