@@ -72,7 +72,7 @@ CUDA_LIB   := $(B)/libtandem-cuda.so
 CUDA_SRC   := $(wildcard src/ops/cuda/*.cu)
 CUDA_HOST  := $(patsubst src/%.c,$(B)/%.o,$(wildcard src/ops/cuda/*.c))
 CUDA_OBJ   := $(CUDA_SRC:src/%.cu=$(B)/%.cu.o) $(CUDA_HOST)
-CUDA_BASE  := $(patsubst src/base/%.c,$(B)/cuda/%.o,$(wildcard src/base/*.c))
+CUDA_BASE  := $(patsubst src/base/%.c,$(B)/cuda/%.o,$(filter-out %/cores.c,$(wildcard src/base/*.c)))
 
 # Messages between ranks: a shared object that alone needs Open MPI, built where that is.
 MPI_PKG    ?= ompi-c

@@ -9,6 +9,7 @@
 #include "base/limits.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -71,9 +72,14 @@ static const struct layout layouts[] = {
      "total_inactive_file ", "total_active_file "},
 };
 
-static void look_at_group(const char *root, const struct layout *l, const char *path,
-                          struct td_sysmem *m, struct td_buf *b)
+/* Looks at one group of a layout; `to` is what the walk was asked to fill. */
+typedef void (*look_fn)(const char *root, const struct layout *l, const char *path,
+                        void *to, struct td_buf *b);
+
+static void look_at_memory(const char *root, const struct layout *l, const char *path,
+                           void *to, struct td_buf *b)
 {
+    struct td_sysmem *m = to;
     /* version 1 says "no limit" with a number just below 2^63 */
     const int64_t unlimited = INT64_MAX - (1 << 20);
     char file[TD_MAX_PATH];
@@ -124,7 +130,8 @@ static void own_group(const char *groups, const char *controller, char *out,
 /* All groups from the process's own up to the root of the mount. Inside a container
  * only the upper part of the path may be visible; what is not there is passed over. */
 static void look_along_path(const char *root, const struct layout *l,
-                            const char *groups, struct td_sysmem *m, struct td_buf *b)
+                            const char *groups, look_fn look, void *to,
+                            struct td_buf *b)
 {
     char path[TD_MAX_PATH] = "";
     own_group(groups, l->controller, path, sizeof(path));
@@ -132,7 +139,7 @@ static void look_along_path(const char *root, const struct layout *l,
         size_t n = strlen(path);
         while (n > 0 && path[n - 1] == '/')
             path[--n] = 0;
-        look_at_group(root, l, path, m, b);
+        look(root, l, path, to, b);
         char *slash = strrchr(path, '/');
         if (!slash)
             return;
@@ -163,7 +170,7 @@ enum td_status td_sysmem_read(const char *root, struct td_sysmem *out,
     }
     slurp(root, "proc/self/cgroup", &groups);
     for (size_t i = 0; i < TD_COUNT(layouts); i++)
-        look_along_path(root, &layouts[i], groups.p, &m, &b);
+        look_along_path(root, &layouts[i], groups.p, look_at_memory, &m, &b);
     slurp(root, "proc/self/limits", &b);
     m.space_limit = number_after(b.p, "Max address space", INT64_MAX);
     m.data_limit = number_after(b.p, "Max data size", INT64_MAX);
@@ -176,6 +183,56 @@ out:
     td_buf_release(&groups);
     return s;
 }
+
+/* ---- processor time ---------------------------------------------------------------- */
+
+/* The quota, and the period in a file of its own in version 1. */
+static const struct layout time_layouts[] = {
+    {.mount = "sys/fs/cgroup", .controller = "", .limit = "cpu.max"},
+    {.mount = "sys/fs/cgroup/unified", .controller = "", .limit = "cpu.max"},
+    {.mount = "sys/fs/cgroup/cpu",
+     .controller = "cpu",
+     .limit = "cpu.cfs_quota_us",
+     .used = "cpu.cfs_period_us"},
+};
+
+static void look_at_time(const char *root, const struct layout *l, const char *path,
+                         void *to, struct td_buf *b)
+{
+    double *least = to;
+    char file[TD_MAX_PATH];
+    (void)snprintf(file, sizeof(file), "%s%s/%s", l->mount, path, l->limit);
+    slurp(root, file, b);
+    int64_t quota = number_after(b->p, "", 0), period = 0;
+    if (quota <= 0)
+        return; /* "max", -1, or no such file */
+    if (l->used) {
+        (void)snprintf(file, sizeof(file), "%s%s/%s", l->mount, path, l->used);
+        slurp(root, file, b);
+        period = number_after(b->p, "", 0);
+    } else {
+        const char *space = strchr(b->p, ' ');
+        period = space ? number_after(space + 1, "", 0) : 0;
+    }
+    if (period > 0)
+        *least = fmin(*least, (double)quota / (double)period);
+}
+
+double td_sysmem_processors(const char *root)
+{
+    struct td_buf b, groups;
+    double least = INFINITY;
+    td_buf_init(&b, (size_t)(1 * TD_MIB));
+    td_buf_init(&groups, (size_t)(1 * TD_MIB));
+    slurp(root, "proc/self/cgroup", &groups);
+    for (size_t i = 0; i < TD_COUNT(time_layouts); i++)
+        look_along_path(root, &time_layouts[i], groups.p, look_at_time, &least, &b);
+    td_buf_release(&b);
+    td_buf_release(&groups);
+    return least;
+}
+
+/* ---- what is left ------------------------------------------------------------------ */
 
 int64_t td_sysmem_available(const struct td_sysmem *m, char *why, size_t size)
 {

@@ -32,6 +32,10 @@ struct td_sysmem {
 enum td_status td_sysmem_read(const char *root, struct td_sysmem *out,
                               struct td_error *err);
 
+/* Processors' worth of time that the tightest control group gives this process, such as
+ * 2.5; INFINITY when none has a limit. */
+double td_sysmem_processors(const char *root);
+
 /* The bytes that can still be allocated, never negative. `why` (size bytes, may be NULL
  * with size 0) receives what bounds them, as part of a sentence: "the control group /x
  * allows 64.0 GiB, 12.1 GiB of them used". */

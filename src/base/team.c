@@ -13,6 +13,7 @@
 #include "base/team.h"
 
 #include "base/clock.h"
+#include "base/cores.h"
 #include "base/cpu.h"
 #include "base/mem.h"
 
@@ -41,6 +42,7 @@ struct td_team {
     struct span *spans;
     size_t span_bytes;
     int threads, started;
+    const struct td_cores *cores;
     double spin; /* seconds */
 
     /* The loop. */
@@ -56,6 +58,7 @@ struct td_team {
 };
 
 static _Thread_local int own_index;
+static _Thread_local const struct td_team *bound_by; /* of a thread that calls loops */
 
 int td_team_index(void)
 {
@@ -164,6 +167,8 @@ static void *thread_main(void *arg)
     struct span *s = arg;
     struct td_team *p = s->team;
     own_index = (int)(s - p->spans);
+    if (p->cores)
+        td_cores_bind(p->cores, own_index);
     while (atomic_load_explicit(&s->word, memory_order_relaxed) != stop_word) {
         uint32_t count = work(p, own_index);
         if (count)
@@ -206,6 +211,10 @@ void td_team_run(struct td_team *p, int64_t n, int64_t step, td_team_fn fn, void
 {
     if (n <= 0)
         return;
+    if (p->cores && bound_by != p) {
+        td_cores_bind(p->cores, 0);
+        bound_by = p;
+    }
     if (step <= 0)
         step = TD_MAX(n / ((int64_t)p->threads * PIECES), 1);
     step = TD_MAX(step, n / INT32_MAX + 1);
@@ -250,7 +259,8 @@ static enum td_status start(struct td_team *p, struct td_error *err)
     return TD_E_NOMEM;
 }
 
-enum td_status td_team_new(int threads, struct td_team **out, struct td_error *err)
+enum td_status td_team_new(int threads, const struct td_cores *cores,
+                           struct td_team **out, struct td_error *err)
 {
     threads = TD_MIN(TD_MAX(threads, 1), TD_TEAM_MAX_THREADS);
     size_t span_bytes = (size_t)threads * sizeof(struct span);
@@ -264,7 +274,9 @@ enum td_status td_team_new(int threads, struct td_team **out, struct td_error *e
     p->spans = spans;
     p->span_bytes = span_bytes;
     p->threads = threads;
-    p->spin = threads > td_cpu_cores() ? 0 : SPIN_MICROS * 1e-6;
+    p->cores = cores;
+    bool crowded = cores ? td_cores_crowded(cores) : threads > td_cpu_cores();
+    p->spin = crowded ? 0 : SPIN_MICROS * 1e-6;
     (void)pthread_mutex_init(&p->lock, NULL);
     (void)pthread_cond_init(&p->work, NULL);
     (void)pthread_cond_init(&p->finished, NULL);
@@ -285,6 +297,10 @@ void td_team_free(struct td_team *p)
     wake(p);
     for (int i = 1; i < p->started; i++)
         (void)pthread_join(p->spans[i].id, NULL);
+    if (bound_by == p) {
+        td_cores_unbind(p->cores);
+        bound_by = NULL;
+    }
     (void)pthread_cond_destroy(&p->finished);
     (void)pthread_cond_destroy(&p->work);
     (void)pthread_mutex_destroy(&p->lock);

@@ -24,15 +24,19 @@
 enum { TD_TEAM_MAX_THREADS = 256 };
 
 struct td_team;
+struct td_cores;
 
 /* Items first .. last of a loop. */
 typedef void (*td_team_fn)(void *arg, int64_t first, int64_t last);
 
 /* Starts threads - 1 threads (1 .. TD_TEAM_MAX_THREADS threads in all); they take no
- * signals. TD_E_NOMEM when the system gives no more of them. */
-enum td_status td_team_new(int threads, struct td_team **out, struct td_error *err);
+ * signals. With `cores` (borrowed, may be NULL) each thread is bound to its cores: the
+ * caller's in its first loop, so that threads which it started before run anywhere.
+ * TD_E_NOMEM when the system gives no more threads. */
+enum td_status td_team_new(int threads, const struct td_cores *cores,
+                           struct td_team **out, struct td_error *err);
 
-/* Ends the threads. NULL is allowed. */
+/* Ends the threads, and the binding of a caller that calls it. NULL is allowed. */
 void td_team_free(struct td_team *team);
 
 /* Calls fn for all items 0 .. n, `step` of them at a time (0: chosen, for items that

@@ -69,7 +69,7 @@
       "f32: everything in 32 bits, the reference; bf16: inputs of products and the "   \
       "KV cache rounded to 16 bits")                                                   \
     X(THREADS, "threads", 0, TD_OPT_INT, TD_VERBS_ENGINE, "N", NULL, 1, 1024,          \
-      "processor threads (default: all cores this process may use)")                   \
+      "processor threads (default: one for each core of this rank's share)")           \
     X(DEVICE, "device", 0, TD_OPT_STR, TD_VERBS_ENGINE, "auto|cpu|cuda[:N]", "auto",   \
       0, 0, "what computes: auto is an NVIDIA GPU if there is one, cuda:1 the second") \
     X(GRAPHS, "graphs", 0, TD_OPT_CHOICE, TD_VERBS_ENGINE, "on|off", "on", 0, 0,       \

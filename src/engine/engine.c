@@ -104,11 +104,14 @@ static enum td_status open_device(struct td_engine *e, int64_t *budget, char *bo
 {
     const struct td_engine_params *p = &e->params;
     const char *name = p->device ? p->device : "auto";
-    struct td_dev_params dev = {
-        .numerics = p->numerics,
+    struct td_dev_params dev = {.numerics = p->numerics,
                                 .threads = p->threads,
                                 .level = p->level,
                                 .no_graphs = p->no_graphs};
+    if (p->comm) {
+        dev.local_rank = p->comm->local_rank;
+        dev.local_ranks = p->comm->local_ranks;
+    }
     if (strcmp(name, "auto") == 0) {
         struct td_error none;
         bool cpu_only = p->level || (p->comm && p->comm->ranks > 1);

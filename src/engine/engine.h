@@ -19,7 +19,7 @@ struct td_engine_params {
     uint64_t random;   /* not 0: only its configuration is read, weights are drawn from
                           this seed */
     enum td_numerics numerics;
-    int threads;          /* 0: all cores of this process */
+    int threads;          /* 0: all cores of this rank's share of the host */
     const char *level;    /* highest processor level, NULL: the best */
     const char *device;   /* "cpu", "cuda", "cuda:N"; "auto" or NULL: a GPU if there is
                              one and nothing asks for the processor or several ranks */

@@ -5,7 +5,6 @@
  */
 #include "ops/cpu.h"
 
-#include "base/cpu.h"
 #include "base/mem.h"
 
 #include <string.h>
@@ -62,16 +61,32 @@ enum td_status td_cpu_open(const struct td_dev_params *params, struct td_dev **o
         return td_error_set(err, TD_E_NOMEM, "no memory for a device");
     cpu->dev.ops = ops;
     cpu->dev.numerics = params->numerics;
-    cpu->dev.threads =
-        TD_MIN(params->threads ? params->threads : td_cpu_cores(), TD_CPU_MAX_THREADS);
     cpu->dev.budget = params->budget;
     cpu->dev.host = true;
-    s = td_team_new(cpu->dev.threads, &cpu->team, err);
-    if (s == TD_OK)
+    struct td_cores_params cores = {.threads = params->threads,
+                                    .rank = params->local_rank,
+                                    .ranks = params->local_ranks};
+    s = td_cores_new(&cores, &cpu->cores, err);
+    if (s == TD_OK) {
+        cpu->dev.threads = td_cores_threads(cpu->cores);
+        td_cores_place(cpu->cores, -1);
+        s = td_team_new(cpu->dev.threads, cpu->cores, &cpu->team, err);
+    }
+    if (s == TD_OK) {
         *out = &cpu->dev;
-    else
+    } else {
+        td_cores_free(cpu->cores);
         td_free(cpu);
+    }
     return s;
+}
+
+void td_cpu_place(const struct td_cpu *cpu, const struct td_matrix *m, int64_t row)
+{
+    const int64_t large = 4 << 20; /* of a node's part: some huge pages */
+    int64_t bytes = m->n * m->k * (m->type == TD_MAT_F8 ? 1 : 2);
+    bool parts = bytes / td_cores_nodes(cpu->cores) >= large;
+    td_cores_place(cpu->cores, parts ? (int)(row * cpu->dev.threads / m->n) : -1);
 }
 
 struct loop {

@@ -13,6 +13,7 @@
 #ifndef TD_OPS_CPU_H
 #define TD_OPS_CPU_H
 
+#include "base/cores.h"
 #include "base/team.h"
 #include "ops/ops.h"
 
@@ -26,6 +27,7 @@ struct td_cpu {
         const char *label;
     } allocs[TD_CPU_MAX_ALLOCS];
     int n_allocs;
+    struct td_cores *cores;
     struct td_team *team; /* dev.threads threads */
 
     struct td_reserve limits;
@@ -67,6 +69,10 @@ typedef void (*td_cpu_work)(struct td_cpu *cpu, const void *args, int64_t first,
 /* work() for all items 0 .. n by all threads, `step` at a time as in td_team_run(). */
 void td_cpu_run(struct td_cpu *cpu, int64_t n, int64_t step, td_cpu_work work,
                 const void *args);
+
+/* New pages of the calling thread lie near the thread that reads this row of a matrix,
+ * or, of matrices too small for that, on all nodes in turn. */
+void td_cpu_place(const struct td_cpu *cpu, const struct td_matrix *m, int64_t row);
 
 /* Fill the table: the reference fills every entry, the others what they do better. */
 void td_ops_fill_ref(struct td_ops *ops);

@@ -144,7 +144,7 @@ enum td_status td_limits_measure(int threads, size_t bytes, struct td_limits *ou
     if (!t || !data)
         s = td_error_set(err, TD_E_NOMEM, "no memory to measure the processor with");
     if (s == TD_OK)
-        s = td_team_new(threads ? threads : td_cpu_cores(), &team, err);
+        s = td_team_new(threads ? threads : td_cpu_cores(), NULL, &team, err);
     if (s == TD_OK) {
         t->data = data;
         measure(team, t, pieces, &best);

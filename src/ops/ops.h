@@ -350,7 +350,9 @@ struct td_dev {
 
 struct td_dev_params {
     enum td_numerics numerics;
-    int threads;       /* 0: one for each core this process may use */
+    int threads;                 /* 0: one for each core of this rank's share */
+    int local_rank, local_ranks; /* among the ranks of this host, which share its cores;
+                                    0 of 0: the only one */
     size_t budget;     /* bytes that alloc() may give out in all; of a GPU, 0: what is
                           free, and never more than that */
     const char *level; /* highest level allowed ("ref", "avx2", ...), NULL: the best */

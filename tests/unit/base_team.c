@@ -47,7 +47,7 @@ static void run_and_check(struct td_team *team, int64_t n, int64_t step)
 static struct td_team *team_of(int threads)
 {
     struct td_team *team = NULL;
-    assert_int_equal(td_team_new(threads, &team, NULL), TD_OK);
+    assert_int_equal(td_team_new(threads, NULL, &team, NULL), TD_OK);
     return team;
 }
 
@@ -171,7 +171,7 @@ static void test_failures(void **state)
         struct td_error err;
         td_error_init(&err);
         td_mem_fail_at(n);
-        assert_int_equal(td_team_new(2, &team, &err), TD_E_NOMEM);
+        assert_int_equal(td_team_new(2, NULL, &team, &err), TD_E_NOMEM);
         assert_null(team);
         assert_non_null(strstr(err.what, "team"));
     }

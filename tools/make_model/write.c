@@ -272,7 +272,7 @@ static int write_pieces(const struct writer *w, int fd)
                         .out = (w->buffer + 63) / 64 * 64,
                         .scales = (w->scale_buffer + 63) / 64 * 64};
     int threads = w->m->threads ? (int)w->m->threads : td_cpu_cores();
-    if (td_team_new(threads, &team, NULL) != TD_OK)
+    if (td_team_new(threads, NULL, &team, NULL) != TD_OK)
         return ENOMEM;
     f.buffers = td_calloc((size_t)td_team_threads(team), (size_t)(f.out + f.scales));
     if (f.buffers)

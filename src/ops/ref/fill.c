@@ -42,7 +42,7 @@ static void fill_scales(const struct td_fill_args *a)
 static void fill_rows(struct td_cpu *cpu, const void *args, int64_t first, int64_t last)
 {
     const struct td_fill_args *a = args;
-    (void)cpu;
+    td_cpu_place(cpu, a->m, a->row + first);
     for (int64_t i = first; i < last; i++)
         fill_row(a, a->row + i);
 }

@@ -48,6 +48,7 @@ static void ref_close(struct td_dev *dev)
     for (int i = 0; i < cpu->n_allocs; i++)
         td_free_aligned(cpu->allocs[i].p, cpu->allocs[i].bytes);
     td_team_free(cpu->team);
+    td_cores_free(cpu->cores);
     td_free(cpu);
 }
 
@@ -159,9 +160,9 @@ static size_t ref_matrix_bytes(const struct td_dev *dev, enum td_mat_type type,
 static void ref_pack(struct td_dev *dev, const struct td_matrix *m, int64_t row,
                      int64_t n, const void *src, enum td_dtype type)
 {
-    (void)dev;
     size_t count = (size_t)(n * m->k);
     char *dst = (char *)m->data + (size_t)(row * m->k) * element(m->type);
+    td_cpu_place((struct td_cpu *)dev, m, row);
     if (type == TD_DTYPE_F16) {
         const uint16_t *h = src;
         for (size_t i = 0; i < count; i++)
