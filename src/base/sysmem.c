@@ -177,6 +177,8 @@ enum td_status td_sysmem_read(const char *root, struct td_sysmem *out,
     slurp(root, "proc/self/status", &b);
     m.space_used = number_after(b.p, "VmSize:", 0) * TD_KIB;
     m.data_used = number_after(b.p, "VmData:", 0) * TD_KIB;
+    m.resident = number_after(b.p, "VmRSS:", 0) * TD_KIB;
+    m.resident_peak = number_after(b.p, "VmHWM:", 0) * TD_KIB;
     *out = m;
 out:
     td_buf_release(&b);

@@ -25,6 +25,9 @@ struct td_sysmem {
 
     /* RLIMIT_AS and RLIMIT_DATA, and what the process has used of them. */
     int64_t space_limit, space_used, data_limit, data_used;
+
+    /* Of this process: what is in memory now, and the most that ever was. */
+    int64_t resident, resident_peak;
 };
 
 /* Reads proc and sys below `root` ("" for this host; tests give recorded trees). Only

@@ -22,6 +22,7 @@
 #include "cmd/options.h"
 #include "cmd/term.h"
 #include "launch/supervisor.h"
+#include "plan/plan.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -34,7 +35,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { HTTP_THREADS = 4, PREFIX_STATES = 16, ARG_MAX_BYTES = TD_MAX_PATH + 64 };
+enum { HTTP_THREADS = 4, ARG_MAX_BYTES = TD_MAX_PATH + 64 };
 
 static const double SLOW_REQUEST = 60; /* seconds that a request may take to arrive */
 
@@ -256,8 +257,7 @@ static enum td_status build_argv(struct server *s, struct td_error *err)
             st = add_option(s, o->name, v->s, err);
     }
     if (st == TD_OK && !td_conf_is_set(s->conf, TD_O_PREFIX_CACHE)) {
-        int64_t bytes = PREFIX_STATES * td_config_state_bytes(&s->served.config);
-        bytes = TD_MIN(TD_MAX(bytes, 128 * TD_MIB), 4 * TD_GIB);
+        int64_t bytes = td_plan_prefix_bytes(&s->served.config);
         (void)snprintf(number, sizeof(number), "%lld", (long long)bytes);
         st = add_option(s, "prefix-cache", number, err);
     }

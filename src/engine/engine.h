@@ -13,6 +13,7 @@
 #define TD_ENGINE_ENGINE_H
 
 #include "model/model.h"
+#include "plan/plan.h"
 
 struct td_engine_params {
     const char *model; /* directory */
@@ -24,7 +25,8 @@ struct td_engine_params {
     const char *device;   /* "cpu", "cuda", "cuda:N"; "auto" or NULL: a GPU if there is
                              one and nothing asks for the processor or several ranks */
     bool no_graphs;       /* a GPU records no steps */
-    int64_t memory;       /* bytes it may use, 0: what host or GPU can give */
+    int64_t memory;       /* bytes it may use, its process included where a device's
+                             memory is the host's; 0: what host or GPU can give */
     int32_t max_len;      /* tokens of a sequence, 0: the model's, or what fits */
     int32_t max_seqs;     /* sequences at a time; 0 means 1 */
     int32_t max_rows;     /* rows of a step, a multiple of TD_CHUNK; 0: chosen */
@@ -32,6 +34,7 @@ struct td_engine_params {
     int64_t prefix_cache; /* bytes for states of known prefixes, beside the slots; the
                              KV cache then takes what fits, up to max_seqs * max_len
                              tokens. 0: no saved states */
+    bool serves;          /* see struct td_plan_asked */
     struct td_comm *comm; /* NULL: one rank */
     struct td_load_opts load;
 };
@@ -54,6 +57,7 @@ struct td_engine_info {
     int32_t n_blocks, n_slots, n_snapshots; /* slots of the cache: n_slots and behind
                                                them n_snapshots */
     struct td_model_bytes bytes;
+    struct td_plan plan;
     int64_t used; /* bytes of device memory */
     struct td_load_stats load;
 };

@@ -19,7 +19,6 @@
 
 enum {
     SNAPSHOT_INTERVAL = 512, /* tokens, doubled until a sequence has few enough */
-    PROMPT_OUTS = 64,        /* prompt rows with logits in a step, beside the others */
     READ_SIZE = 1 << 16
 };
 
@@ -96,10 +95,7 @@ static enum td_status worker_open(struct worker *w, const struct td_worker_param
                                   struct td_error *err)
 {
     struct td_engine_params e = p->engine;
-    e.max_seqs = TD_MAX(e.max_seqs, 1);
-    e.max_out = e.max_seqs + PROMPT_OUTS;
-    if (e.max_rows)
-        e.max_rows = TD_MAX(e.max_rows, e.max_seqs + TD_CHUNK);
+    e.serves = true;
     w->fd = p->fd;
     td_buf_init(&w->in, TD_MAX_FRAME + 8);
     td_buf_init(&w->out, TD_MAX_FRAME + 8);

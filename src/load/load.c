@@ -64,6 +64,7 @@ struct loader {
 struct reader {
     struct loader *l;
     char *buffer;          /* PAGE-aligned, with a PAGE of room in front */
+    size_t bytes;          /* of it, room included */
     char *other;           /* the second one for staging, else the same */
     int area, other_area;  /* their numbers */
     int64_t read, calls;   /* counted here first: no counter is shared by all reads */
@@ -292,6 +293,10 @@ static void *read_all(void *self)
     struct reader *r = self;
     struct loader *l = r->l;
     enum td_status s = TD_OK;
+    /* whether a late thread still finds work must not decide what a start takes */
+    memset(r->buffer - PAGE, 0, r->bytes);
+    if (r->other != r->buffer)
+        memset(r->other - PAGE, 0, r->bytes);
     while (s == TD_OK && !atomic_load(&l->stop)) {
         size_t i = atomic_fetch_add(&l->next_run, 1);
         char *data = NULL;
@@ -353,6 +358,7 @@ static enum td_status run_readers(struct loader *l, int n, int areas, size_t byt
         readers[i].other_area = i * areas + areas - 1;
         readers[i].buffer = base + (size_t)readers[i].area * bytes + PAGE;
         readers[i].other = base + (size_t)readers[i].other_area * bytes + PAGE;
+        readers[i].bytes = bytes;
         td_error_init(&readers[i].error);
     }
     /* a thread that the system refuses only makes it slower */
@@ -415,6 +421,45 @@ static void forget_all(const struct loader *l)
     }
 }
 
+static int64_t staging_limit(const struct td_load_opts *opts)
+{
+    return opts->staging > 0 ? TD_MIN(opts->staging, TD_MAX_STAGING)
+                             : (int64_t)TD_MAX_STAGING;
+}
+
+/* Bytes that are read at a time. */
+static int64_t chunk_for(const struct td_load_opts *opts, int64_t wanted, bool drop)
+{
+    int64_t chunk = drop ? DIRECT_CHUNK : CACHED_CHUNK;
+    chunk = TD_MAX(TD_MIN(wanted / 64, chunk), (int64_t)MIN_CHUNK);
+    return TD_MIN(chunk, staging_limit(opts));
+}
+
+/* A reader's buffer: room in front, for the pages at both ends, and whole pages. */
+static int64_t buffer_bytes(int64_t longest_run)
+{
+    return (longest_run / PAGE + 4) * PAGE;
+}
+
+/* Buffers of a reader: two where a device copies out of one while the next is read. */
+static int area_count(const struct td_load_opts *opts)
+{
+    return opts->dev && opts->dev->ops.stage ? 2 : 1;
+}
+
+int64_t td_load_staging(const struct td_load_opts *opts, int64_t bytes)
+{
+    int64_t chunk = chunk_for(opts, bytes, decide_drop(opts, bytes));
+    int64_t each = buffer_bytes(chunk) * area_count(opts);
+    int threads = thread_count(opts, (size_t)(bytes / chunk + 1));
+    return TD_MIN(threads, TD_MAX(staging_limit(opts) / each, 1)) * each + PAGE;
+}
+
+int64_t td_load_list_bytes(int64_t pieces)
+{
+    return pieces * TD_LOAD_PIECE_BYTES;
+}
+
 enum td_status td_load(const struct td_model_dir *dir, const struct td_piece *pieces,
                        size_t n, const struct td_load_opts *opts, td_pack_fn pack,
                        void *self, struct td_load_stats *stats, struct td_error *err)
@@ -426,22 +471,17 @@ enum td_status td_load(const struct td_model_dir *dir, const struct td_piece *pi
                        .self = self,
                        .start_ns = td_clock_ns(),
                        .lock = PTHREAD_MUTEX_INITIALIZER};
-    int64_t limit = opts->staging > 0 ? TD_MIN(opts->staging, TD_MAX_STAGING)
-                                      : (int64_t)TD_MAX_STAGING;
     int64_t wanted = wanted_bytes(dir, pieces, n);
     l.drop = decide_drop(opts, wanted);
-    int64_t chunk = l.drop ? DIRECT_CHUNK : CACHED_CHUNK;
-    chunk = TD_MAX(TD_MIN(wanted / 64, chunk), (int64_t)MIN_CHUNK);
-    chunk = TD_MIN(chunk, limit);
     l.next_event_ns = l.start_ns + EVENT_NS;
-    enum td_status s = td_load_plan_make(dir, pieces, n, chunk, &l.plan, err);
+    enum td_status s = td_load_plan_make(dir, pieces, n,
+                                         chunk_for(opts, wanted, l.drop), &l.plan, err);
     if (s != TD_OK)
         return s;
-    /* room in front, for the pages at both ends, and whole pages each */
-    int64_t bytes = (l.plan.staging / PAGE + 4) * PAGE;
-    int areas = opts->dev && opts->dev->ops.stage ? 2 : 1;
-    int threads = thread_count(opts, l.plan.n_runs);
-    threads = (int)TD_MIN((int64_t)threads, TD_MAX(limit / bytes / areas, 1));
+    int64_t bytes = buffer_bytes(l.plan.staging);
+    int areas = area_count(opts), threads = thread_count(opts, l.plan.n_runs);
+    threads =
+        (int)TD_MIN((int64_t)threads, TD_MAX(staging_limit(opts) / bytes / areas, 1));
     if (l.plan.staging > TD_MAX_STAGING)
         s = td_error_set(err, TD_E_LIMIT,
                          "%s: a row of %" PRId64 " bytes is longer than the %lld that "

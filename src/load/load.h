@@ -57,6 +57,11 @@ struct td_load_opts {
     const atomic_bool *cancel; /* may be NULL; true stops with TD_E_CANCELLED */
 };
 
+/* What a load of so many bytes and pieces takes beside the destination, at most: its
+ * buffers, and its lists. */
+int64_t td_load_staging(const struct td_load_opts *opts, int64_t bytes);
+int64_t td_load_list_bytes(int64_t pieces);
+
 struct td_load_stats {
     int64_t bytes; /* handed to the callback */
     int64_t read;  /* read from files */

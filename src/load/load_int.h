@@ -46,6 +46,9 @@ enum td_status td_load_plan_make(const struct td_model_dir *dir,
                                  struct td_load_plan *out, struct td_error *err);
 void td_load_plan_release(struct td_load_plan *p);
 
+/* Bytes of the lists of a plan for one piece, about: most pieces are one part. */
+enum { TD_LOAD_PIECE_BYTES = sizeof(struct td_part) + 40 };
+
 /* Bytes in memory of a part, and of the range it spans in the file. */
 static inline int64_t td_part_bytes(const struct td_part *p)
 {

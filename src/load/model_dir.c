@@ -285,18 +285,23 @@ static enum td_status read_shard(struct opener *o, int32_t i)
     return td_safetensors_read(shard, i, &d->arena, &o->list, o->err);
 }
 
+/* The index when there is one, and the shards that it names. */
+static enum td_status read_index(struct opener *o)
+{
+    enum td_status s = td_path_join(o->index_path, sizeof(o->index_path), o->dir.path,
+                                    INDEX_FILE, o->err);
+    if (s != TD_OK || !td_file_exists(o->index_path))
+        return s;
+    s = td_json_read(o->index_path, (size_t)TD_MAX_JSON_FILE, &o->index, o->err);
+    return s == TD_OK ? shards_from_index(o) : s;
+}
+
 static enum td_status open_all(struct opener *o)
 {
     struct td_model_dir *d = &o->dir;
-    enum td_status s =
-        td_path_join(o->index_path, sizeof(o->index_path), d->path, INDEX_FILE, o->err);
-    if (s == TD_OK && td_file_exists(o->index_path)) {
-        s = td_json_read(o->index_path, (size_t)TD_MAX_JSON_FILE, &o->index, o->err);
-        if (s == TD_OK)
-            s = shards_from_index(o);
-    } else if (s == TD_OK) {
+    enum td_status s = read_index(o);
+    if (s == TD_OK && !o->index)
         s = shards_from_directory(o);
-    }
     for (int32_t i = 0; i < d->n_shards && s == TD_OK; i++)
         s = read_shard(o, i);
     d->tensors = o->list.v;
@@ -308,15 +313,54 @@ static enum td_status open_all(struct opener *o)
     return s;
 }
 
-enum td_status td_model_dir_open(const char *path, struct td_model_dir *dir,
-                                 struct td_error *err)
+static enum td_status names_from_index(struct opener *o)
+{
+    json_t *map = json_object_get(o->index, "weight_map");
+    struct td_model_dir *d = &o->dir;
+    size_t n = json_object_size(map);
+    if (n > TD_MAX_TENSORS)
+        return td_error_set(o->err, TD_E_LIMIT, "%s names more than %d tensors",
+                            o->index_path, TD_MAX_TENSORS);
+    d->tensors = td_calloc(n, sizeof(*d->tensors));
+    if (!d->tensors)
+        return no_memory(o);
+    for (void *it = json_object_iter(map); it; it = json_object_iter_next(map, it)) {
+        struct td_tensor *t = &d->tensors[d->n_tensors++];
+        const char *name = json_object_iter_key(it);
+        struct td_shard key = {.name = json_string_value(json_object_iter_value(it))};
+        const struct td_shard *shard =
+            bsearch(&key, d->shards, (size_t)d->n_shards, sizeof(key), by_name);
+        t->name_len = (uint32_t)strlen(name);
+        t->name = td_arena_strndup(&d->arena, name, t->name_len);
+        t->shard = (int32_t)(shard - d->shards);
+        if (!t->name)
+            return no_memory(o);
+    }
+    return index_names(o);
+}
+
+static enum td_status open_names(struct opener *o)
+{
+    enum td_status s = read_index(o);
+    o->dir.names_only = true;
+    if (s != TD_OK)
+        return s;
+    if (o->index)
+        return names_from_index(o);
+    return td_error_set(o->err, TD_E_NOT_FOUND, "%s is missing in %s", INDEX_FILE,
+                        o->dir.path);
+}
+
+static enum td_status open_with(enum td_status (*fn)(struct opener *o),
+                                const char *path, struct td_model_dir *dir,
+                                struct td_error *err)
 {
     struct opener o = {.err = err};
     enum td_status s = TD_OK;
     td_arena_init(&o.dir.arena, (size_t)(1 * TD_GIB));
     td_map_init(&o.dir.by_name);
     o.dir.path = td_arena_strndup(&o.dir.arena, path, strlen(path));
-    s = o.dir.path ? open_all(&o)
+    s = o.dir.path ? fn(&o)
                    : td_error_set(err, TD_E_NOMEM, "no memory to open %s", path);
     json_decref(o.index);
     if (s == TD_OK)
@@ -324,6 +368,18 @@ enum td_status td_model_dir_open(const char *path, struct td_model_dir *dir,
     else
         td_model_dir_release(&o.dir);
     return s;
+}
+
+enum td_status td_model_dir_open(const char *path, struct td_model_dir *dir,
+                                 struct td_error *err)
+{
+    return open_with(open_all, path, dir, err);
+}
+
+enum td_status td_model_dir_names(const char *path, struct td_model_dir *dir,
+                                  struct td_error *err)
+{
+    return open_with(open_names, path, dir, err);
 }
 
 void td_model_dir_release(struct td_model_dir *dir)

@@ -23,6 +23,7 @@
 #include "base/map.h"
 #include "base/status.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct td_tensor {
@@ -50,7 +51,8 @@ struct td_model_dir {
     int32_t n_shards;
     struct td_tensor *tensors; /* file order: by shard, then by offset */
     int32_t n_tensors;
-    int64_t bytes; /* of all tensors */
+    int64_t bytes;   /* of all tensors */
+    bool names_only; /* made by td_model_dir_names() */
 
     struct td_map by_name;
     struct td_arena arena;
@@ -62,6 +64,11 @@ struct td_model_dir {
 enum td_status td_model_dir_open(const char *path, struct td_model_dir *dir,
                                  struct td_error *err);
 void td_model_dir_release(struct td_model_dir *dir);
+
+/* What the index alone says, for a plan made before the weights are there: tensors have
+ * a name and a shard, everything else of both is zero. TD_E_NOT_FOUND without an index. */
+enum td_status td_model_dir_names(const char *path, struct td_model_dir *dir,
+                                  struct td_error *err);
 
 /* Index of a tensor, -1 when there is none of that name. */
 int32_t td_model_dir_find(const struct td_model_dir *dir, const char *name);

@@ -216,7 +216,8 @@ static enum td_status keep(struct binder *b, const struct td_weight *w)
         struct td_weight *v = td_realloc(out->w, cap, sizeof(*v));
         if (!v)
             return td_error_set(b->err, TD_E_NOMEM,
-                                "no memory for the list of weights");
+                                "no memory for the list of weights of %s",
+                                b->dir ? b->dir->path : b->cfg->arch);
         out->w = v;
         b->cap = cap;
     }
@@ -227,18 +228,24 @@ static enum td_status keep(struct binder *b, const struct td_weight *w)
     return TD_OK;
 }
 
-static enum td_status bind_one(void *self, const struct td_weight *expected,
-                               const char *name, const char *scale_name)
+/* By its name alone: formats and shapes are what the configuration implies. */
+static enum td_status bind_name(struct binder *b, struct td_weight *w,
+                                const char *scale_name)
 {
-    struct binder *b = self;
-    struct td_weight w = *expected;
+    w->scale = scale_name ? td_model_dir_find(b->dir, scale_name) : -1;
+    if (w->dtype == TD_DTYPE_F8_E4M3 && w->scale < 0)
+        w->dtype = b->cfg->dtype;
+    if (w->dtype == TD_DTYPE_F8_E4M3)
+        b->out->use[w->scale] = TD_USE_SCALE;
+    return TD_OK;
+}
+
+static enum td_status bind_header(struct binder *b, struct td_weight *w,
+                                  const char *scale_name)
+{
+    const struct td_tensor *t = &b->dir->tensors[w->tensor];
     int64_t shape[3];
-    w.tensor = td_model_dir_find(b->dir, name);
-    if (w.tensor < 0)
-        return td_error_set(b->err, TD_E_TENSOR, "the tensor %s is missing in %s", name,
-                            b->dir->path);
-    const struct td_tensor *t = &b->dir->tensors[w.tensor];
-    enum td_status s = check_shape(b, t, shape, tensor_shape(b->cfg, &w, shape));
+    enum td_status s = check_shape(b, t, shape, tensor_shape(b->cfg, w, shape));
     if (s != TD_OK)
         return s;
     bool fp8 = t->dtype == TD_DTYPE_F8_E4M3 && scale_name;
@@ -246,10 +253,22 @@ static enum td_status bind_one(void *self, const struct td_weight *expected,
         t->dtype != TD_DTYPE_F32)
         return bad_dtype(b, t,
                          scale_name ? "BF16, F16, F32 or F8_E4M3" : "BF16, F16 or F32");
-    w.dtype = t->dtype;
+    w->dtype = t->dtype;
+    return fp8 ? bind_scale(b, w, scale_name) : TD_OK;
+}
+
+static enum td_status bind_one(void *self, const struct td_weight *expected,
+                               const char *name, const char *scale_name)
+{
+    struct binder *b = self;
+    struct td_weight w = *expected;
+    w.tensor = td_model_dir_find(b->dir, name);
+    if (w.tensor < 0)
+        return td_error_set(b->err, TD_E_TENSOR, "the tensor %s is missing in %s", name,
+                            b->dir->path);
     b->out->use[w.tensor] = TD_USE_WEIGHT;
-    if (fp8)
-        s = bind_scale(b, &w, scale_name);
+    enum td_status s = b->dir->names_only ? bind_name(b, &w, scale_name)
+                                          : bind_header(b, &w, scale_name);
     return s == TD_OK ? keep(b, &w) : s;
 }
 

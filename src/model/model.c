@@ -44,21 +44,32 @@ static enum td_status make_layers(struct td_model *m, struct td_error *err)
     return TD_OK;
 }
 
-/* The weights, from the files' headers or from the configuration alone. */
+/* Headers of all files; for a plan the index will do, or the configuration alone. */
 static enum td_status find_weights(struct td_model *m, const char *path,
                                    struct td_error *err)
 {
+    struct td_error why;
+    td_error_init(&why);
     if (m->random)
         return td_weights_imply(&m->cfg, &m->slice, &m->names, err);
-    enum td_status s = td_model_dir_open(path, &m->dir, err);
+    enum td_status s = td_model_dir_open(path, &m->dir, &why);
+    bool missing = s == TD_E_NOT_FOUND || s == TD_E_LFS_POINTER;
+    if (missing && !m->comm) {
+        s = td_model_dir_names(path, &m->dir, &why);
+        if (s == TD_E_NOT_FOUND)
+            return td_weights_imply(&m->cfg, &m->slice, &m->names, err);
+    }
+    if (s != TD_OK && err)
+        *err = why;
     return s == TD_OK ? td_weights_bind(&m->cfg, &m->dir, &m->slice, TD_UNKNOWN_FAILS,
                                         &m->names, err)
                       : s;
 }
 
 static enum td_status make(const char *path, uint64_t seed, struct td_dev *dev,
-                           struct td_comm *comm, const struct td_model_limits *limits,
-                           struct td_model **out, struct td_error *err)
+                           struct td_comm *comm, int rank, int ranks,
+                           const struct td_model_limits *limits, struct td_model **out,
+                           struct td_error *err)
 {
     struct td_model *m = td_calloc(1, sizeof(*m));
     if (!m)
@@ -69,7 +80,7 @@ static enum td_status make(const char *path, uint64_t seed, struct td_dev *dev,
     m->random = seed;
     enum td_status s = td_config_read(path, &m->cfg, err);
     if (s == TD_OK)
-        s = td_slice_make(&m->cfg, comm->rank, comm->ranks, &m->slice, err);
+        s = td_slice_make(&m->cfg, rank, ranks, &m->slice, err);
     if (s == TD_OK)
         s = check_blocks(m, path, err);
     if (s == TD_OK)
@@ -87,7 +98,7 @@ enum td_status td_model_open(const char *path, struct td_dev *dev, struct td_com
                              const struct td_model_limits *limits,
                              struct td_model **out, struct td_error *err)
 {
-    return make(path, 0, dev, comm, limits, out, err);
+    return make(path, 0, dev, comm, comm->rank, comm->ranks, limits, out, err);
 }
 
 enum td_status td_model_random(const char *path, uint64_t seed, struct td_dev *dev,
@@ -95,7 +106,29 @@ enum td_status td_model_random(const char *path, uint64_t seed, struct td_dev *d
                                const struct td_model_limits *limits,
                                struct td_model **out, struct td_error *err)
 {
-    return make(path, seed, dev, comm, limits, out, err);
+    return make(path, seed, dev, comm, comm->rank, comm->ranks, limits, out, err);
+}
+
+enum td_status td_model_size(const char *path, struct td_dev *dev, int rank, int ranks,
+                             const struct td_model_limits *limits,
+                             struct td_model **out, struct td_error *err)
+{
+    return make(path, 0, dev, NULL, rank, ranks, limits, out, err);
+}
+
+const struct td_slice *td_model_slice(const struct td_model *m)
+{
+    return &m->slice;
+}
+
+const struct td_weights *td_model_weights(const struct td_model *m)
+{
+    return &m->names;
+}
+
+const struct td_model_dir *td_model_files(const struct td_model *m)
+{
+    return &m->dir;
 }
 
 void td_model_free(struct td_model *m)
@@ -216,9 +249,9 @@ uint64_t td_model_fingerprint(const struct td_model *m)
     return h;
 }
 
-void td_model_set_max_len(struct td_model *m, int32_t max_len)
+void td_model_set_limits(struct td_model *m, const struct td_model_limits *limits)
 {
-    m->limits.max_len = max_len;
+    m->limits = *limits;
 }
 
 static enum td_status make_work(struct td_model *m, struct td_error *err)
@@ -271,7 +304,9 @@ void td_model_bytes(const struct td_model *m, struct td_model_bytes *out)
     struct td_model *sizes_only = (struct td_model *)(uintptr_t)m;
     struct td_reserve r = largest(m);
     *out = (struct td_model_bytes){
-        .weights = td_model_weight_bytes(m),
+        .weights = td_model_weight_bytes(m, false),
+        .draft = td_model_weight_bytes(m, true),
+        .lists = td_model_list_bytes(m),
         .kv_block = 2 * kv_bytes(m) * kv_layers(m),
         .state = (conv_slot_bytes(m) + state_slot_bytes(m)) * m->cfg.n_gdn,
         .work = carve_work(sizes_only, NULL),

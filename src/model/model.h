@@ -37,11 +37,13 @@ struct td_model_limits {
 
 /* Bytes on one rank's device, by use. */
 struct td_model_bytes {
-    int64_t weights;  /* matrices, scales, vectors */
+    int64_t weights;  /* matrices, scales, vectors, those of the draft head too */
+    int64_t draft;    /* the draft head's part of them */
     int64_t kv_block; /* one KV block over all attention layers, draft head included */
     int64_t state;    /* one slot: recurrent and convolution state of all layers */
     int64_t work;     /* activations, logits, batch */
     int64_t shelf;    /* what operations work in */
+    int64_t lists;    /* on the host during td_model_load(), beside its staging */
 };
 
 /* Reads configuration and headers, splits the model by comm's rank and checks every
@@ -61,12 +63,24 @@ enum td_status td_model_random(const char *path, uint64_t seed, struct td_dev *d
                                struct td_model **out, struct td_error *err);
 void td_model_free(struct td_model *m);
 
+/* For a plan: rank `rank` of `ranks` without a communicator, to ask for its sizes and
+ * nothing else. Where files of weights are missing the index alone will do; formats are
+ * then those that the configuration implies. */
+enum td_status td_model_size(const char *path, struct td_dev *dev, int rank, int ranks,
+                             const struct td_model_limits *limits,
+                             struct td_model **out, struct td_error *err);
+
+/* Borrowed from the model. */
+const struct td_slice *td_model_slice(const struct td_model *m);
+const struct td_weights *td_model_weights(const struct td_model *m);
+const struct td_model_dir *td_model_files(const struct td_model *m);
+
 const struct td_config *td_model_config(const struct td_model *m);
 bool td_model_has_draft(const struct td_model *m);
 void td_model_bytes(const struct td_model *m, struct td_model_bytes *out);
 
-/* Changes limits.max_len, before td_model_load(); the sizes above follow. */
-void td_model_set_max_len(struct td_model *m, int32_t max_len);
+/* Changes the limits, before td_model_load(); the sizes above follow. */
+void td_model_set_limits(struct td_model *m, const struct td_model_limits *limits);
 
 /* Allocates and loads everything. May be called once. A random model has no use for
  * opts. */

@@ -93,10 +93,12 @@ struct td_place {
     enum td_transform transform;
 };
 
-/* weights.c: allocates device memory for all weights, then reads them. */
+/* weights.c: bytes on the device, and on the host while they are read; allocates device
+ * memory for all weights, then reads them. */
 struct td_place td_model_placed(struct td_model *m, const struct td_weight *w);
 float td_transformed(enum td_transform t, float x);
-int64_t td_model_weight_bytes(const struct td_model *m);
+int64_t td_model_weight_bytes(const struct td_model *m, bool draft_only);
+int64_t td_model_list_bytes(const struct td_model *m);
 enum td_status td_model_place(struct td_model *m, struct td_error *err);
 enum td_status td_model_read(struct td_model *m, const struct td_load_opts *opts,
                              struct td_load_stats *stats, struct td_error *err);

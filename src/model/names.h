@@ -195,7 +195,9 @@ struct td_weights {
 
 enum td_bind_unknown { TD_UNKNOWN_FAILS, TD_UNKNOWN_IS_COUNTED };
 
-/* Finds every weight in the checkpoint and accounts for every tensor. Errors name
+/* Finds every weight in the checkpoint and accounts for every tensor. In a directory of
+ * names only, formats are those that the configuration implies (FP8 where a scale is
+ * named). Errors name
  * tensor, expected and found: TD_E_TENSOR (missing, wrong shape or number format, scale
  * missing, unknown tensors), TD_E_UNSUPPORTED (tensors of another quantization),
  * TD_E_NOMEM. Release only after TD_OK. */

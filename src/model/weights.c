@@ -170,11 +170,13 @@ static size_t inv_freq_bytes(const struct td_model *m)
     return round64((size_t)(m->cfg.rotary_dim / 2) * sizeof(float));
 }
 
-int64_t td_model_weight_bytes(const struct td_model *m)
+int64_t td_model_weight_bytes(const struct td_model *m, bool draft_only)
 {
-    size_t sum = inv_freq_bytes(m);
+    size_t sum = draft_only ? 0 : inv_freq_bytes(m);
     for (size_t i = 0; i < m->names.count; i++) {
         const struct td_weight *w = &m->names.w[i];
+        if (draft_only && !w->mtp)
+            continue;
         /* only looks at which kind of place it is */
         struct td_place p = td_model_placed((struct td_model *)(uintptr_t)m, w);
         sum += data_bytes(m, w, &p) + scale_bytes(w);
@@ -210,8 +212,8 @@ static void carve(struct td_model *m, char *slab)
 enum td_status td_model_place(struct td_model *m, struct td_error *err)
 {
     void *slab;
-    enum td_status s = m->dev->ops.alloc(m->dev, (size_t)td_model_weight_bytes(m),
-                                         "weights", &slab, err);
+    enum td_status s = m->dev->ops.alloc(
+        m->dev, (size_t)td_model_weight_bytes(m, false), "weights", &slab, err);
     if (s == TD_OK)
         carve(m, slab);
     return s;
@@ -296,15 +298,30 @@ struct reading {
     size_t n_pieces, n_targets;
 };
 
-static size_t host_floats(struct td_model *m)
+static size_t host_floats(const struct td_model *m)
 {
     size_t sum = 0;
     for (size_t i = 0; i < m->names.count; i++) {
-        struct td_place p = td_model_placed(m, &m->names.w[i]);
+        struct td_place p = td_model_placed((struct td_model *)(uintptr_t)m,
+                                            &m->names.w[i]); /* its kind */
         sum += (p.vector ? data_bytes(m, &m->names.w[i], &p) : 0) / sizeof(float);
         sum += scale_bytes(&m->names.w[i]) / sizeof(float);
     }
     return sum;
+}
+
+int64_t td_model_list_bytes(const struct td_model *m)
+{
+    size_t pieces = 0, targets = 0;
+    for (size_t i = 0; i < m->names.count; i++) {
+        const struct td_weight *w = &m->names.w[i];
+        size_t parts = w->dtype == TD_DTYPE_F8_E4M3 ? 2 : 1;
+        pieces += parts * (size_t)w->n_ranges;
+        targets += parts;
+    }
+    return (int64_t)(pieces * sizeof(struct td_piece) +
+                     targets * sizeof(struct target) + host_floats(m) * sizeof(float)) +
+           td_load_list_bytes((int64_t)pieces);
 }
 
 static enum td_status list_reading(struct td_model *m, struct reading *r,

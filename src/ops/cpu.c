@@ -63,6 +63,7 @@ enum td_status td_cpu_open(const struct td_dev_params *params, struct td_dev **o
     cpu->dev.numerics = params->numerics;
     cpu->dev.budget = params->budget;
     cpu->dev.host = true;
+    cpu->dev.shared = true;
     struct td_cores_params cores = {.threads = params->threads,
                                     .rank = params->local_rank,
                                     .ranks = params->local_ranks};

@@ -346,6 +346,7 @@ struct td_dev {
     int threads;
     bool host;           /* its memory is this process's own */
     size_t used, budget; /* bytes allocated, bytes allowed */
+    bool shared;         /* its memory is the host's */
 };
 
 struct td_dev_params {

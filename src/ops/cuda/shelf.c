@@ -557,7 +557,8 @@ static cudaError_t find_budget(struct td_cuda *cuda)
         e = cudaDeviceGetAttribute(&integrated, cudaDevAttrIntegrated, cuda->device);
     if (e != cudaSuccess)
         return e;
-    if (integrated || cuda->host_memory) {
+    cuda->dev.shared = integrated || cuda->host_memory;
+    if (cuda->dev.shared) {
         struct td_sysmem mem;
         if (td_sysmem_read("", &mem, NULL) == TD_OK)
             left = TD_MIN(left, (size_t)td_sysmem_available(&mem, NULL, 0));
