@@ -36,8 +36,8 @@ static enum td_status check_depth(const char *text, size_t n, const char *where,
     return TD_OK;
 }
 
-enum td_status td_json_parse(const char *text, size_t n, const char *where,
-                             json_t **out, struct td_error *err)
+static enum td_status parse(const char *text, size_t n, size_t flags, const char *where,
+                            json_t **out, struct td_error *err)
 {
     json_error_t je;
     enum td_status s = check_depth(text, n, where, err);
@@ -48,7 +48,8 @@ enum td_status td_json_parse(const char *text, size_t n, const char *where,
         td_error_why(err, "a download or copy did not finish");
         return TD_E_JSON;
     }
-    json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &je);
+    flags |= JSON_REJECT_DUPLICATES | JSON_DECODE_ANY;
+    json_t *root = json_loadb(text, n, flags, &je);
     if (!root && json_error_code(&je) == json_error_out_of_memory)
         return td_error_set(err, TD_E_NOMEM, "%s: no memory to parse it", where);
     if (!root)
@@ -56,6 +57,18 @@ enum td_status td_json_parse(const char *text, size_t n, const char *where,
                             je.line, je.column, je.text);
     *out = root;
     return TD_OK;
+}
+
+enum td_status td_json_parse(const char *text, size_t n, const char *where,
+                             json_t **out, struct td_error *err)
+{
+    return parse(text, n, 0, where, out, err);
+}
+
+enum td_status td_json_parse_nul(const char *text, size_t n, const char *where,
+                                 json_t **out, struct td_error *err)
+{
+    return parse(text, n, JSON_ALLOW_NUL, where, out, err);
 }
 
 enum td_status td_json_read(const char *path, size_t max, json_t **out,

@@ -21,6 +21,10 @@
 enum td_status td_json_parse(const char *text, size_t n, const char *where,
                              json_t **out, struct td_error *err);
 
+/* The same, but strings may have NUL in them: a model may say anything. */
+enum td_status td_json_parse_nul(const char *text, size_t n, const char *where,
+                                 json_t **out, struct td_error *err);
+
 /* Reads and parses a file of at most max bytes. */
 enum td_status td_json_read(const char *path, size_t max, json_t **out,
                             struct td_error *err);

@@ -74,6 +74,7 @@
 #define TD_MAX_HTTP_HEADER     (32 * TD_KIB) /* request line and headers */
 #define TD_MAX_HTTP_BODY       (64 * TD_MIB)
 #define TD_MAX_HTTP_UNREAD     (16 * TD_MIB) /* of a stream, by a slow reader */
+#define TD_MAX_EVENT           (16 * TD_MIB) /* line of an event stream that we read */
 #define TD_MAX_ENGINE_FAILURES 5             /* in a row, then the server stops */
 #define TD_MAX_CHOICES         128           /* answers to one request */
 #define TD_MAX_SEQUENCES       4096          /* of all requests at a time */

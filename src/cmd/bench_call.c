@@ -12,118 +12,17 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { STALL_SECONDS = 300, MAX_LINE = 16 << 20, MAX_REFUSAL = 1 << 16 };
-
-bool td_samples_add(struct td_samples *s, double value)
-{
-    if (s->n == s->cap) {
-        size_t cap = s->cap ? 2 * s->cap : 1024;
-        double *p = td_realloc(s->p, cap, sizeof(*p));
-        if (!p)
-            return false;
-        s->p = p;
-        s->cap = cap;
-    }
-    s->p[s->n++] = value;
-    return true;
-}
-
-void td_samples_release(struct td_samples *s)
-{
-    td_free(s->p);
-    *s = (struct td_samples){0};
-}
-
-/* ---- the stream ---------------------------------------------------------------------- */
-
-static bool has_text(const json_t *o, const char *key)
-{
-    return json_string_length(json_object_get(o, key)) > 0;
-}
-
-static void read_usage(struct td_bench_call *c, const json_t *usage)
-{
-    const json_t *out = json_object_get(usage, "completion_tokens");
-    const json_t *in = json_object_get(usage, "prompt_tokens");
-    if (json_is_integer(out))
-        c->tokens = (int)json_integer_value(out);
-    if (json_is_integer(in))
-        c->prompt = (int)json_integer_value(in);
-}
-
-static void read_choice(struct td_bench_call *c, const json_t *choice)
-{
-    const json_t *d = json_object_get(choice, "delta");
-    bool text = has_text(choice, "text") || has_text(d, "content") ||
-                has_text(d, "reasoning_content") || has_text(d, "reasoning") ||
-                json_array_size(json_object_get(d, "tool_calls")) > 0;
-    if (json_is_string(json_object_get(choice, "finish_reason")))
-        c->complete = true;
-    if (!text)
-        return;
-    double now = td_clock_now();
-    if (c->pieces++ == 0)
-        c->first = now;
-    else if (c->gaps)
-        (void)td_samples_add(c->gaps, now - c->last);
-    c->last = now;
-}
-
-/* "TYPE: MESSAGE" of an error object, as far as it has them. */
-static void read_error(struct td_bench_call *c, const json_t *e)
-{
-    const char *text = json_string_value(json_object_get(e, "message"));
-    if (json_is_string(e))
-        text = json_string_value(e);
-    (void)snprintf(c->error, sizeof(c->error), "%.200s", text ? text : "an error");
-}
-
-static void read_line(struct td_bench_call *c, const char *p, size_t n)
-{
-    json_t *o = NULL;
-    if (n < 5 || memcmp(p, "data:", 5) != 0)
-        return;
-    p += 5;
-    n -= 5;
-    while (n > 0 && (*p == ' ' || p[n - 1] == '\r')) {
-        p += *p == ' ';
-        n--;
-    }
-    if (n == 6 && memcmp(p, "[DONE]", 6) == 0)
-        return;
-    if (td_json_parse(p, n, "event", &o, NULL) != TD_OK) {
-        (void)snprintf(c->error, sizeof(c->error), "an event is not JSON");
-        return;
-    }
-    if (json_object_get(o, "error"))
-        read_error(c, json_object_get(o, "error"));
-    if (json_is_object(json_object_get(o, "usage")))
-        read_usage(c, json_object_get(o, "usage"));
-    read_choice(c, json_array_get(json_object_get(o, "choices"), 0));
-    json_decref(o);
-}
+enum { STALL_SECONDS = 300, MAX_REFUSAL = 1 << 16 };
 
 static size_t on_bytes(char *p, size_t size, size_t n, void *self)
 {
     struct td_bench_call *c = self;
     long http = 0;
-    size_t from = 0;
     n *= size;
     curl_easy_getinfo(c->easy, CURLINFO_RESPONSE_CODE, &http);
     if (http != 200)
         return td_buf_add(&c->refusal, p, n) == TD_OK ? n : 0;
-    if (td_buf_add(&c->rest, p, n) != TD_OK)
-        return 0;
-    for (;;) {
-        const char *start = c->rest.p + from;
-        const char *end = memchr(start, '\n', c->rest.len - from);
-        if (!end)
-            break;
-        read_line(c, start, (size_t)(end - start));
-        from += (size_t)(end - start) + 1;
-    }
-    td_buf_drop(&c->rest, from);
-    return n;
+    return td_bench_stream_add(&c->stream, p, n) ? n : 0;
 }
 
 /* ---- the request --------------------------------------------------------------------- */
@@ -132,7 +31,7 @@ enum td_status td_bench_call_init(struct td_bench_call *c, struct td_error *err)
 {
     memset(c, 0, sizeof(*c));
     td_buf_init(&c->body, TD_MAX_TEXT);
-    td_buf_init(&c->rest, MAX_LINE);
+    td_bench_stream_init(&c->stream);
     td_buf_init(&c->refusal, MAX_REFUSAL);
     c->easy = curl_easy_init();
     return c->easy ? TD_OK
@@ -144,7 +43,7 @@ void td_bench_call_release(struct td_bench_call *c)
     curl_slist_free_all(c->headers);
     curl_easy_cleanup(c->easy);
     td_buf_release(&c->body);
-    td_buf_release(&c->rest);
+    td_bench_stream_release(&c->stream);
     td_buf_release(&c->refusal);
 }
 
@@ -205,7 +104,6 @@ enum td_status td_bench_call_set(struct td_bench_call *c,
 {
     char url[TD_MAX_PATH];
     td_buf_clear(&c->body);
-    td_buf_clear(&c->rest);
     td_buf_clear(&c->refusal);
     add_body(&c->body, shape, serial, words, max_tokens);
     if (c->body.status != TD_OK)
@@ -214,17 +112,14 @@ enum td_status td_bench_call_set(struct td_bench_call *c,
         return TD_E_NOMEM;
     (void)snprintf(url, sizeof(url), "%s/v1/%s", shape->url,
                    shape->completions ? "completions" : "chat/completions");
-    c->first = c->last = 0;
-    c->pieces = 0;
-    c->tokens = c->prompt = -1;
-    c->complete = false;
-    c->error[0] = c->words[0] = 0;
-    c->gaps = gaps;
+    c->words[0] = 0;
+    td_bench_stream_begin(&c->stream, gaps);
     c->began = td_clock_now();
     curl_easy_setopt(c->easy, CURLOPT_URL, url);
     curl_easy_setopt(c->easy, CURLOPT_PROXY, "");
     curl_easy_setopt(c->easy, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(c->easy, CURLOPT_TCP_NODELAY, 1L);
+    curl_easy_setopt(c->easy, CURLOPT_FORBID_REUSE, 1L); /* some servers hang up */
     curl_easy_setopt(c->easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
     curl_easy_setopt(c->easy, CURLOPT_CONNECTTIMEOUT, 10L);
     curl_easy_setopt(c->easy, CURLOPT_LOW_SPEED_LIMIT, 1L);
@@ -248,7 +143,7 @@ bool td_bench_call_judge(struct td_bench_call *c, CURLcode code, char *kind,
     if (code == CURLE_OK && http != 200 &&
         td_json_parse(c->refusal.p, c->refusal.len, "reply", &o, NULL) == TD_OK) {
         const json_t *e = json_object_get(o, "error");
-        read_error(c, e ? e : o);
+        td_bench_stream_error(&c->stream, e ? e : o);
         json_decref(o);
     }
     if (code == CURLE_OPERATION_TIMEDOUT)
@@ -257,10 +152,10 @@ bool td_bench_call_judge(struct td_bench_call *c, CURLcode code, char *kind,
         (void)snprintf(kind, size, "connection: %s",
                        *c->words ? c->words : curl_easy_strerror(code));
     else if (http != 200)
-        (void)snprintf(kind, size, "status %ld: %s", http, c->error);
-    else if (*c->error)
-        (void)snprintf(kind, size, "in the stream: %s", c->error);
-    else if (!c->complete)
+        (void)snprintf(kind, size, "status %ld: %s", http, c->stream.error);
+    else if (*c->stream.error)
+        (void)snprintf(kind, size, "in the stream: %s", c->stream.error);
+    else if (!c->stream.complete)
         (void)snprintf(kind, size, "the stream ended before the answer was complete");
     else
         return true;
@@ -269,5 +164,5 @@ bool td_bench_call_judge(struct td_bench_call *c, CURLcode code, char *kind,
 
 int td_bench_call_tokens(const struct td_bench_call *c)
 {
-    return c->tokens >= 0 ? c->tokens : c->pieces;
+    return c->stream.tokens >= 0 ? c->stream.tokens : c->stream.pieces;
 }

@@ -8,19 +8,11 @@
 
 #include "base/buf.h"
 #include "base/status.h"
+#include "cmd/bench_stream.h"
 
 #include <curl/curl.h>
 #include <stdbool.h>
 #include <stddef.h>
-
-/* Numbers that were measured, in the order of arrival. */
-struct td_samples {
-    double *p;
-    size_t n, cap;
-};
-
-bool td_samples_add(struct td_samples *s, double value);
-void td_samples_release(struct td_samples *s);
 
 /* What all requests have in common. Texts are borrowed. */
 struct td_bench_shape {
@@ -33,15 +25,10 @@ struct td_bench_shape {
 struct td_bench_call {
     CURL *easy;
     struct curl_slist *headers;
-    struct td_buf body, rest,
-        refusal; /* sent; a line's beginning; a reply that is none */
+    struct td_buf body, refusal; /* sent; a reply that is none */
+    struct td_bench_stream stream;
     char words[CURL_ERROR_SIZE];
-    double began, first, last; /* monotonic seconds; first 0: nothing came */
-    int pieces;                /* events with text */
-    int tokens, prompt;        /* as the server counts, -1: it did not say */
-    bool complete;             /* the stream ended as it should */
-    char error[256];           /* what the stream said of a failure */
-    struct td_samples *gaps;   /* seconds between pieces; borrowed, may be NULL */
+    double began; /* monotonic seconds */
 };
 
 /* A call that can be used many times; TD_E_NOMEM. */

@@ -158,9 +158,9 @@ static void find_words(struct bench *b, struct td_bench_call *c)
     int few = 8, many = TD_MAX(16, b->prompt_tokens / 2), n[2] = {-1, -1};
     b->words = TD_MAX(b->prompt_tokens - 16, 1);
     if (probe(b, c, few, 1, kind))
-        n[0] = c->prompt;
+        n[0] = c->stream.prompt;
     if (probe(b, c, many, 1, kind))
-        n[1] = c->prompt;
+        n[1] = c->stream.prompt;
     if (n[0] < 0 || n[1] <= n[0])
         return;
     double each = (double)(n[1] - n[0]) / (many - few);
@@ -204,9 +204,10 @@ static bool take(struct level *l, struct td_bench_call *c, CURLcode code)
     }
     l->answered++;
     l->tokens += td_bench_call_tokens(c);
-    l->prompt += TD_MAX(c->prompt, 0);
-    l->prompt_known = l->prompt_known || c->prompt >= 0;
-    return (c->pieces == 0 || td_samples_add(&l->first, c->first - c->began)) &&
+    l->prompt += TD_MAX(c->stream.prompt, 0);
+    l->prompt_known = l->prompt_known || c->stream.prompt >= 0;
+    return (c->stream.pieces == 0 ||
+            td_samples_add(&l->first, c->stream.first - c->began)) &&
            td_samples_add(&l->whole, end - c->began);
 }
 

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Addresses as people give them, and what bench sends and
- * keeps.
+ * Addresses as people give them, and what bench sends.
  */
-#include "base/mem.h"
 #include "cmd/bench_call.h"
 #include "cmd/fetch.h"
 
@@ -53,21 +51,6 @@ static void test_transfer_errors(void **state)
     assert_true(*err.why);
 }
 
-static void test_samples(void **state)
-{
-    struct td_samples s = {0};
-    (void)state;
-    for (int i = 0; i < 3000; i++)
-        assert_true(td_samples_add(&s, i));
-    assert_int_equal(s.n, 3000);
-    assert_true(s.p[2999] > 2998);
-    td_samples_release(&s);
-    td_mem_fail_at(1);
-    assert_false(td_samples_add(&s, 1));
-    td_mem_fail_at(0);
-    td_samples_release(&s);
-}
-
 /* The request's body: valid JSON, no two prompts alike. */
 static void test_bodies(void **state)
 {
@@ -98,7 +81,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_addresses),
         cmocka_unit_test(test_transfer_errors),
-        cmocka_unit_test(test_samples),
         cmocka_unit_test(test_bodies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
