@@ -49,7 +49,8 @@ struct td_watch_rank {
     const char *host; /* the host's own name where it is known */
     char phase[16];   /* "" until it was heard of */
     uint64_t step;
-    double age; /* seconds since its last heartbeat, -1: none yet */
+    double age;                 /* seconds since its last heartbeat, -1: none yet */
+    double resident, available; /* bytes, when it was heard of last; 0: unknown */
 };
 
 struct td_watch;

@@ -12,7 +12,6 @@
 #include <string.h>
 
 static struct td_cluster_host hosts[2];
-static struct td_facts facts[2];
 static struct td_cluster cluster;
 static struct td_mpi_job job;
 
@@ -43,13 +42,11 @@ static struct td_watch *make(struct heard *h)
 {
     struct td_watch *w = NULL;
     memset(hosts, 0, sizeof(hosts));
-    memset(facts, 0, sizeof(facts));
     memset(h, 0, sizeof(*h));
     for (int i = 0; i < 2; i++) {
         (void)snprintf(hosts[i].address, sizeof(hosts[i].address), "192.168.200.1%d",
                        2 + i);
-        (void)snprintf(facts[i].host, sizeof(facts[i].host), "spark-%d", i + 1);
-        hosts[i].facts = &facts[i];
+        (void)snprintf(hosts[i].label, sizeof(hosts[i].label), "spark-%d", i + 1);
     }
     cluster = (struct td_cluster){.n = 2, .hosts = hosts};
     job = (struct td_mpi_job){.cluster = &cluster, .ranks = 2};
@@ -77,7 +74,8 @@ static void said(struct td_watch *w, const char *line)
 static void beat(struct td_watch *w, int rank, int step, const char *phase, double now)
 {
     char line[128];
-    (void)snprintf(line, sizeof(line), "[1,%d]<stdout>:@hb %d spark-%d 1 %d %s", rank,
+    (void)snprintf(line, sizeof(line),
+                   "[1,%d]<stdout>:@hb %d spark-%d 1 %d %s 1073741824 2147483648", rank,
                    rank, rank + 1, step, phase);
     out(w, line, now);
 }
@@ -146,7 +144,7 @@ static void pieces(void **state)
     out(w, "[1,0]<stdout>:{\"event\":\"next\"}", 100);
     assert_int_equal(h.events, 3);
     out(w, "[1,1]<stdout>:@hb 1 spar", 101);
-    out(w, "[1,1]<stdout>:k-2 7 42 load", 101);
+    out(w, "[1,1]<stdout>:k-2 7 42 load 1 2", 101);
     assert_int_equal(td_watch_ranks(w, 101.5, r), 2);
     assert_string_equal(r[1].host, "spark-2");
     assert_string_equal(r[1].phase, "load");
@@ -156,7 +154,7 @@ static void pieces(void **state)
     beat(w, 0, 1, "load", 101);
     assert_true(td_watch_complete(w));
     /* A rank cannot speak for another. */
-    out(w, "[1,1]<stdout>:@hb 0 spark-2 8 43 serve", 101.5);
+    out(w, "[1,1]<stdout>:@hb 0 spark-2 8 43 serve 1 2", 101.5);
     (void)td_watch_ranks(w, 101.5, r);
     assert_string_equal(r[0].phase, "load");
     td_watch_free(w);
