@@ -36,7 +36,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { HTTP_THREADS = 4 };
+enum { HTTP_THREADS = 4, OWN_DESCRIPTORS = 128 };
 
 static const double SLOW_REQUEST = 60; /* seconds that a request may take to arrive */
 
@@ -280,15 +280,19 @@ static void open_log(struct server *s)
         *s->log_path = 0;
 }
 
-/* Room for a descriptor for each client and our own. */
-static void raise_descriptors(int connections)
+/* Room for a descriptor for each client and our own; how many clients there can be. */
+static int raise_descriptors(int connections)
 {
     struct rlimit r;
-    rlim_t want = (rlim_t)connections + 256;
+    rlim_t want = (rlim_t)td_http_sockets(connections) + OWN_DESCRIPTORS;
     if (getrlimit(RLIMIT_NOFILE, &r) != 0 || r.rlim_cur >= want)
-        return;
+        return connections;
     r.rlim_cur = r.rlim_max == RLIM_INFINITY ? want : TD_MIN(want, r.rlim_max);
     (void)setrlimit(RLIMIT_NOFILE, &r);
+    while (connections > 1 &&
+           (rlim_t)td_http_sockets(connections) + OWN_DESCRIPTORS > r.rlim_cur)
+        connections--;
+    return connections;
 }
 
 static enum td_status open_front(struct server *s, struct td_error *err)
@@ -318,18 +322,22 @@ static enum td_status open_front(struct server *s, struct td_error *err)
     enum td_status st = td_front_new(&front, &s->front, err);
     if (st != TD_OK)
         return st;
+    int asked = (int)td_conf_int(c, TD_O_MAX_CONNECTIONS);
     struct td_http_params http = {.host = td_conf_str(c, TD_O_HOST),
                                   .port = (int)td_conf_int(c, TD_O_PORT),
                                   .threads = HTTP_THREADS,
-                                  .max_connections =
-                                      (int)td_conf_int(c, TD_O_MAX_CONNECTIONS),
+                                  .max_connections = raise_descriptors(asked),
                                   .max_body = max_body,
                                   .idle = td_conf_real(c, TD_O_IDLE_TIMEOUT),
                                   .slow = SLOW_REQUEST,
                                   .head = td_front_head,
                                   .fn = td_front_handle,
                                   .self = s->front};
-    raise_descriptors(http.max_connections);
+    if (http.max_connections < asked)
+        (void)fprintf(stderr,
+                      "note    at most %d clients at a time: the system allows "
+                      "this process no more open files (ulimit -n)\n",
+                      http.max_connections);
     st = td_http_start(&http, &s->http, err);
     if (st == TD_OK) {
         (void)fprintf(stderr, "listen  %s port %d\n", http.host, td_http_port(s->http));
