@@ -5,8 +5,9 @@
 #define _XOPEN_SOURCE 700 /* realpath */
 #include "cmd/job.h"
 
-#include "base/log.h"
+#include "base/mem.h"
 #include "cmd/options.h"
+#include "launch/evidence.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -110,6 +111,25 @@ void td_cmd_job_command(const struct td_cmd_job *job, const struct td_conf *conf
     }
     if (job)
         td_argv_addf(out, "--world=%d", job->mpi.ranks);
+}
+
+void td_cmd_job_examine(const struct td_cmd_job *job, int rank,
+                        const struct td_watch_rank *r, struct td_error *err)
+{
+    int host = td_mpi_host_of(&job->mpi, rank);
+    struct td_evidence_params p = {
+        .address = host > 0 ? job->cluster.hosts[host].address : NULL,
+        .ssh = job->mpi.ssh,
+        .build = td_build,
+        .version = td_version};
+    struct td_facts *f = td_calloc(1, sizeof(*f));
+    struct td_error ignored;
+    td_error_init(&ignored);
+    if (f && td_evidence_read(&p, f, &ignored) == TD_OK)
+        (void)td_evidence_judge(rank, r, f, err);
+    if (f)
+        td_facts_release(f);
+    td_free(f);
 }
 
 /* ---- what is shown ---------------------------------------------------------------------- */

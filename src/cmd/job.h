@@ -44,6 +44,10 @@ void td_cmd_job_command(const struct td_cmd_job *job, const struct td_conf *conf
                         const char *name, unsigned verb, const char *model,
                         struct td_argv *out);
 
+/* For the supervisor: a rank was killed; asks its host. */
+void td_cmd_job_examine(const struct td_cmd_job *job, int rank,
+                        const struct td_watch_rank *r, struct td_error *err);
+
 /* Prints the lines that tell about the network, "fabric  a 1.2.3.4  <->  ...". */
 void td_cmd_job_print(const struct td_cmd_job *job);
 

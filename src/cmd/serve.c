@@ -137,6 +137,12 @@ static void on_words(void *self, int rank, const char *line, size_t n)
     (void)fputc('\n', stderr);
 }
 
+static void on_killed(void *self, int rank, const struct td_watch_rank *r,
+                      struct td_error *err)
+{
+    td_cmd_job_examine(&((struct server *)self)->job, rank, r, err);
+}
+
 static void on_lost(void *self, const struct td_error *why, double wait)
 {
     struct server *s = self;
@@ -366,6 +372,7 @@ static enum td_status serve(struct server *s, struct td_error *err)
                                      .received = on_received,
                                      .event = on_event,
                                      .words = on_words,
+                                     .examine = on_killed,
                                      .lost = on_lost,
                                      .round = on_round};
     enum td_status st = td_served_load(&s->served, s->conf->args[0], err);

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/oom.h"
 #include "base/sysmem.h"
 
 #include <errno.h>
@@ -40,10 +41,11 @@ struct td_ranks {
 
 size_t td_beat_format(const struct td_beat *b, char out[TD_BEAT_MAX])
 {
-    int n = snprintf(out, TD_BEAT_MAX, "@hb %d %s %llu %llu %s %llu %llu\n", b->rank,
-                     b->host, (unsigned long long)b->seq, (unsigned long long)b->step,
-                     b->phase, (unsigned long long)b->resident,
-                     (unsigned long long)b->available);
+    int n =
+        snprintf(out, TD_BEAT_MAX, "@hb %d %s %llu %llu %s %llu %llu %llu\n", b->rank,
+                 b->host, (unsigned long long)b->seq, (unsigned long long)b->step,
+                 b->phase, (unsigned long long)b->resident,
+                 (unsigned long long)b->available, (unsigned long long)b->kills);
     return n > 0 && n < TD_BEAT_MAX ? (size_t)n : 0;
 }
 
@@ -86,7 +88,8 @@ bool td_beat_parse(const char *line, size_t n, struct td_beat *out)
         !word(&at, end, out->host, sizeof(out->host)) || !number(&at, end, &out->seq) ||
         !number(&at, end, &out->step) ||
         !word(&at, end, out->phase, sizeof(out->phase)) ||
-        !number(&at, end, &out->resident) || !number(&at, end, &out->available))
+        !number(&at, end, &out->resident) || !number(&at, end, &out->available) ||
+        !number(&at, end, &out->kills))
         return false;
     out->rank = (int)rank;
     return at == end || (*at == '\n' && at + 1 == end);
@@ -131,6 +134,9 @@ static uint64_t resident(void)
 static void read_memory(struct td_beat *b)
 {
     struct td_sysmem m;
+    struct td_oom_counts kills;
+    td_oom_counts_read("", &kills);
+    b->kills = (uint64_t)td_oom_counts_sum(&kills);
     b->available = 0;
     if (td_sysmem_read("", &m, NULL) == TD_OK)
         b->available = (uint64_t)td_sysmem_available(&m, NULL, 0);

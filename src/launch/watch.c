@@ -138,6 +138,7 @@ static bool take_beat(struct td_watch *w, int rank, const char *line, size_t n,
     r->step = b.step;
     r->resident = (double)b.resident;
     r->available = (double)b.available;
+    r->kills = (double)b.kills;
     (void)snprintf(r->phase, sizeof(r->phase), "%s", b.phase);
     return true;
 }
@@ -337,6 +338,7 @@ int td_watch_ranks(const struct td_watch *w, double now,
                                         .step = r->step,
                                         .resident = r->resident,
                                         .available = r->available,
+                                        .kills = r->kills,
                                         .age = r->beat_at > 0 ? now - r->beat_at : -1};
         (void)snprintf(out[i].phase, sizeof(out[i].phase), "%s", r->phase);
     }
@@ -350,7 +352,7 @@ void td_watch_start(struct td_watch *w, double now)
     for (int i = 0; i < w->ranks; i++) {
         struct rank *r = &w->rank[i];
         td_buf_clear(&r->part);
-        r->beat_at = r->step_at = r->resident = r->available = 0;
+        r->beat_at = r->step_at = r->resident = r->available = r->kills = 0;
         r->step = 0;
         *r->phase = 0;
     }

@@ -29,18 +29,19 @@ static void test_line(void **state)
                         .seq = 17,
                         .step = 18446744073709551ULL,
                         .resident = 5,
-                        .available = 6};
+                        .available = 6,
+                        .kills = 7};
     struct td_beat got;
     char line[TD_BEAT_MAX];
     (void)snprintf(b.host, sizeof(b.host), "spark-2");
     (void)snprintf(b.phase, sizeof(b.phase), "warmup");
     size_t n = td_beat_format(&b, line);
-    assert_string_equal(line, "@hb 3 spark-2 17 18446744073709551 warmup 5 6\n");
+    assert_string_equal(line, "@hb 3 spark-2 17 18446744073709551 warmup 5 6 7\n");
     assert_int_equal(n, strlen(line));
     assert_true(td_beat_parse(line, n, &got));
     assert_true(td_beat_parse(line, n - 1, &got));
     assert_true(got.rank == 3 && got.seq == 17 && got.step == b.step);
-    assert_true(got.resident == 5 && got.available == 6);
+    assert_true(got.resident == 5 && got.available == 6 && got.kills == 7);
     assert_string_equal(got.host, "spark-2");
     assert_string_equal(got.phase, "warmup");
 }
@@ -52,15 +53,15 @@ static void test_not_a_line(void **state)
         "",
         "@hb",
         "@hb 1 h 2 3",
-        "@hbx 1 h 2 3 serve 4 5",
-        "@hb -1 h 2 3 serve 4 5",
-        "@hb 1 h 2x 3 serve 4 5",
-        "@hb 1 h 2 3 serve 4",
-        "@hb 1 h 2 3 serve 4 5 more",
-        "@hb 99999999999 h 2 3 serve 4 5",
-        "@hb 1 h 2 333333333333333333333 serve 4 5",
-        "@hb 1 h 2 3 a-phase-that-is-too-long 4 5",
-        "@hb 1 h 2 3 serve 4 5\nx",
+        "@hbx 1 h 2 3 serve 4 5 6",
+        "@hb -1 h 2 3 serve 4 5 6",
+        "@hb 1 h 2x 3 serve 4 5 6",
+        "@hb 1 h 2 3 serve 4 5",
+        "@hb 1 h 2 3 serve 4 5 6 more",
+        "@hb 99999999999 h 2 3 serve 4 5 6",
+        "@hb 1 h 2 333333333333333333333 serve 4 5 6",
+        "@hb 1 h 2 3 a-phase-that-is-too-long 4 5 6",
+        "@hb 1 h 2 3 serve 4 5 6\nx",
         "{\"t\":1}",
     };
     struct td_beat got;
