@@ -47,7 +47,7 @@ enum {
     TD_SCALE_BLOCK = 128, /* rows and columns that share an FP8 scale */
     TD_LINEAR_MAX = 6,    /* products that one linear() call may share an input for */
     TD_CANDIDATES = 64,   /* ids that candidates() keeps of a row of logits */
-    TD_OPS_VERSION = 5    /* rises with every change of this file that a library built
+    TD_OPS_VERSION = 6    /* rises with every change of this file that a library built
                              before it would not understand */
 };
 
@@ -310,6 +310,12 @@ struct td_ops {
      * elements. src is host memory. Thread-safe for disjoint rows. */
     void (*pack)(struct td_dev *dev, const struct td_matrix *m, int64_t row, int64_t n,
                  const void *src, enum td_dtype type);
+
+    /* Where such rows may be written instead, on this host, exactly as they are in the
+     * checkpoint; NULL when only pack() can bring them there. The entry may be NULL. The
+     * caller writes them next, with the thread that asked. */
+    void *(*place)(struct td_dev *dev, const struct td_matrix *m, int64_t row,
+                   enum td_dtype type);
 
     /* Host memory that weights pass through on their way to the device, or NULL where
      * pack() is done when it returns. stage() takes n areas of `bytes` side by side, page
