@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "engine/device.h"
 
 #include <math.h>
 #include <stdint.h>
@@ -23,72 +24,6 @@ struct td_engine {
     struct td_load_stats load;
     float *logits; /* host [max_out][vocab] */
 };
-
-static enum td_status open_gpu(struct td_engine *e, struct td_dev_params *dev,
-                               struct td_error *err)
-{
-    if (e->params.comm && e->params.comm->ranks > 1) {
-        td_error_set(err, TD_E_UNSUPPORTED, "several ranks cannot use GPUs yet");
-        td_error_fix(err, "use --device cpu, or one rank");
-        return TD_E_UNSUPPORTED;
-    }
-    dev->budget = (size_t)e->params.memory;
-    return td_cuda_open(dev, &e->dev, err);
-}
-
-/* The number of "cuda" or "cuda:N"; -1 for something else. */
-static int gpu_of(const char *device)
-{
-    int n = 0;
-    if (strncmp(device, "cuda", 4) != 0)
-        return -1;
-    if (device[4] == '\0')
-        return 0;
-    if (device[4] != ':' || device[5] == '\0' || strlen(device) > 8)
-        return -1;
-    for (const char *c = device + 5; *c; c++) {
-        if (*c < '0' || *c > '9')
-            return -1;
-        n = n * 10 + (*c - '0');
-    }
-    return n;
-}
-
-/* Opens the device that the parameters ask for. */
-static enum td_status open_device(struct td_engine *e, struct td_error *err)
-{
-    const struct td_engine_params *p = &e->params;
-    const char *name = p->device ? p->device : "auto";
-    struct td_dev_params dev = {.numerics = p->numerics,
-                                .threads = p->threads,
-                                .level = p->level,
-                                .no_graphs = p->no_graphs};
-    if (p->comm) {
-        dev.local_rank = p->comm->local_rank;
-        dev.local_ranks = p->comm->local_ranks;
-    }
-    if (strcmp(name, "auto") == 0) {
-        struct td_error none;
-        bool cpu_only = p->level || (p->comm && p->comm->ranks > 1);
-        td_error_init(&none);
-        enum td_status s = cpu_only ? TD_E_NO_DEVICE : open_gpu(e, &dev, &none);
-        if (s != TD_E_NO_DEVICE && s != TD_OK && err)
-            *err = none;
-        if (s != TD_E_NO_DEVICE)
-            return s;
-        name = "cpu";
-    }
-    if (strcmp(name, "cpu") == 0) {
-        dev.budget = INT64_MAX; /* the plan decides */
-        return td_cpu_open(&dev, &e->dev, err);
-    }
-    dev.device = gpu_of(name);
-    if (dev.device >= 0)
-        return open_gpu(e, &dev, err);
-    td_error_set(err, TD_E_USAGE, "there is no device \"%.32s\"", name);
-    td_error_why(err, "devices are auto, cpu, cuda and cuda:N");
-    return TD_E_USAGE;
-}
 
 /* Opens model and device and settles limits and caches. */
 static enum td_status plan(struct td_engine *e, struct td_error *err)
@@ -106,7 +41,7 @@ static enum td_status plan(struct td_engine *e, struct td_error *err)
     struct td_model_limits limits;
     struct td_plan_room room;
     td_plan_limits(&asked, &limits);
-    enum td_status s = open_device(e, err);
+    enum td_status s = td_engine_device_open(p, &e->dev, err);
     struct td_comm *comm = p->comm ? p->comm : td_comm_self();
     if (s == TD_OK && p->random)
         s = td_model_random(p->model, p->random, e->dev, comm, &limits, &e->model, err);

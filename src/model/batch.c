@@ -134,8 +134,9 @@ enum td_status td_batch_make(struct td_model *m, const struct td_cache *c,
         else
             b->n_prefill++;
     }
-    int32_t padded = m->dev->ops.begin && m->comm->ranks == 1 && !m->trace &&
-                             all_decode(seqs, n_seqs)
+    int32_t padded = m->dev->ops.begin &&
+                             (m->comm->ranks == 1 || m->dev->ops.all_reduce) &&
+                             !m->trace && all_decode(seqs, n_seqs)
                          ? bucket(l, n_seqs)
                          : 0;
     m->key = padded ? (uint64_t)c->id << 32 | (uint32_t)padded : 0;

@@ -17,8 +17,7 @@ static void embed(struct td_model *m, float *x)
 static enum td_status embed_all(struct td_model *m, float *x, struct td_error *err)
 {
     embed(m, x);
-    return m->comm->ops->all_reduce(m->comm, x,
-                                    (size_t)m->batch.rows * (size_t)m->cfg.hidden, err);
+    return td_model_sum(m, x, (size_t)m->batch.rows * (size_t)m->cfg.hidden, err);
 }
 
 static void trace(const struct td_model *m, int layer, const float *x, const float *add)

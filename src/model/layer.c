@@ -241,10 +241,10 @@ enum td_status td_layer_forward(struct td_model *m, struct td_cache *c,
         td_layer_attention(m, c, l);
     else
         td_layer_gdn(m, c, l);
-    enum td_status s = m->comm->ops->all_reduce(m->comm, m->work.delta, n, err);
+    enum td_status s = td_model_sum(m, m->work.delta, n, err);
     if (s != TD_OK)
         return s;
     norm(m, m->work.delta, l->post_norm);
     td_layer_ffn(m, l);
-    return m->comm->ops->all_reduce(m->comm, m->work.delta, n, err);
+    return td_model_sum(m, m->work.delta, n, err);
 }

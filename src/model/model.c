@@ -333,6 +333,15 @@ enum td_status td_model_load(struct td_model *m, const struct td_load_opts *opts
     return s;
 }
 
+enum td_status td_model_sum(struct td_model *m, float *x, size_t n,
+                            struct td_error *err)
+{
+    if (m->comm->ranks == 1 || !m->dev->ops.all_reduce)
+        return m->comm->ops->all_reduce(m->comm, x, n, err);
+    m->dev->ops.all_reduce(m->dev, x, n);
+    return TD_OK;
+}
+
 enum td_status td_cache_new(struct td_model *m, int32_t n_blocks, int32_t n_slots,
                             struct td_cache *out, struct td_error *err)
 {

@@ -116,6 +116,10 @@ enum td_status td_batch_make(struct td_model *m, const struct td_cache *c,
                              const struct td_seq_rows *seqs, int32_t n_seqs,
                              struct td_error *err);
 
+/* model.c: x[n] on the device becomes the sum over all ranks. */
+enum td_status td_model_sum(struct td_model *m, float *x, size_t n,
+                            struct td_error *err);
+
 /* layer.c: floats of `wide` per row, and one layer: x += mixer(norm(x)), the network's
  * part left in work.delta. `add` is what still has to be added to x on entry. */
 int64_t td_layer_wide(const struct td_model *m);

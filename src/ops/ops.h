@@ -46,8 +46,10 @@ enum {
     TD_KV_BLOCK = 64,     /* tokens in a block of the KV cache */
     TD_SCALE_BLOCK = 128, /* rows and columns that share an FP8 scale */
     TD_LINEAR_MAX = 6,    /* products that one linear() call may share an input for */
-    TD_CANDIDATES = 64,   /* ids that candidates() keeps of a row of logits */
-    TD_OPS_VERSION = 6    /* rises with every change of this file that a library built
+    TD_JOIN_ID = 128,     /* bytes that ranks share in order to join their devices */
+    TD_JOIN_PLACE = 64,
+    TD_CANDIDATES = 64, /* ids that candidates() keeps of a row of logits */
+    TD_OPS_VERSION = 8  /* rises with every change of this file that a library built
                              before it would not understand */
 };
 
@@ -272,6 +274,17 @@ struct td_reserve {
     int64_t expert_size, shared_size;
 };
 
+/* How the devices of several ranks sum up. */
+struct td_join {
+    int rank, ranks;
+    bool direct;                  /* among themselves; false: by way of sum() */
+    unsigned char id[TD_JOIN_ID]; /* the same on all ranks; only for direct */
+    double deadline;              /* seconds that other ranks are waited for */
+    /* x[n] in host memory becomes the sum over all ranks, terms in their order. */
+    enum td_status (*sum)(void *self, float *x, size_t n, struct td_error *err);
+    void *self;
+};
+
 struct td_dev;
 
 struct td_ops {
@@ -311,12 +324,6 @@ struct td_ops {
     void (*pack)(struct td_dev *dev, const struct td_matrix *m, int64_t row, int64_t n,
                  const void *src, enum td_dtype type);
 
-    /* Where such rows may be written instead, on this host, exactly as they are in the
-     * checkpoint; NULL when only pack() can bring them there. The entry may be NULL. The
-     * caller writes them next, with the thread that asked. */
-    void *(*place)(struct td_dev *dev, const struct td_matrix *m, int64_t row,
-                   enum td_dtype type);
-
     /* Host memory that weights pass through on their way to the device, or NULL where
      * pack() is done when it returns. stage() takes n areas of `bytes` side by side, page
      * aligned; until stage_end(), which waits for all, pack() and its like copy from them
@@ -341,6 +348,20 @@ struct td_ops {
     void (*swiglu)(struct td_dev *dev, const struct td_swiglu_args *args);
     void (*route)(struct td_dev *dev, const struct td_route_args *args);
     void (*experts)(struct td_dev *dev, const struct td_experts_args *args);
+    /* Of a rank among several. NULL on processors: there the host sums up what lies in
+     * its own memory.
+     * join_place() names the device, as no other of its host is named, and says whether
+     * it could be joined directly to devices that have another name or host. join_id()
+     * makes an id, on one rank. join() meets the other ranks, before reserve(); after a
+     * failure it may be called again, not directly. all_reduce() then makes x[n] the sum
+     * over all ranks, terms in their order; failures come from the next sync(). */
+    bool (*join_place)(struct td_dev *dev, char place[TD_JOIN_PLACE]);
+    enum td_status (*join_id)(struct td_dev *dev, unsigned char id[TD_JOIN_ID],
+                              struct td_error *err);
+    enum td_status (*join)(struct td_dev *dev, const struct td_join *how,
+                           struct td_error *err);
+    void (*all_reduce)(struct td_dev *dev, float *x, size_t n);
+
     /* NULL on a shelf without it: whole rows are read then. */
     void (*candidates)(struct td_dev *dev, const struct td_candidates_args *args);
 };
@@ -358,8 +379,9 @@ struct td_dev {
 struct td_dev_params {
     enum td_numerics numerics;
     int threads;                 /* 0: one for each core of this rank's share */
-    int local_rank, local_ranks; /* among the ranks of this host, which share its cores;
-                                    0 of 0: the only one */
+    int local_rank, local_ranks; /* among the ranks of this host, which share its cores,
+                                    and take its GPUs in turn, from `device` on; 0 of
+                                    0: the only one */
     size_t budget;     /* bytes that alloc() may give out in all; of a GPU, 0: what is
                           free, and never more than that */
     const char *level; /* highest level allowed ("ref", "avx2", ...), NULL: the best */

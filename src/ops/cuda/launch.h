@@ -74,6 +74,10 @@ void td_cuda_delta(const struct td_cuda_ctx *c, const struct td_delta_args *a);
 void td_cuda_candidates(const struct td_cuda_ctx *c,
                         const struct td_candidates_args *a);
 
+/* x[n] = the sum of gathered[ranks][n], in the order of the ranks. */
+void td_cuda_sum_ranks(cudaStream_t stream, const float *gathered, int32_t ranks,
+                       float *x, int64_t n);
+
 /* Bytes of the work areas. */
 size_t td_cuda_groups_bytes(const struct td_reserve *r);
 size_t td_cuda_parts_bytes(const struct td_reserve *r);

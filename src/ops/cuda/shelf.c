@@ -15,6 +15,7 @@
 #include "base/float.h"
 #include "base/mem.h"
 #include "base/sysmem.h"
+#include "ops/cuda/join.h"
 #include "ops/cuda/stage.h"
 
 #include <stdatomic.h>
@@ -49,6 +50,8 @@ struct td_cuda {
     void *allocs[MAX_ALLOCS];
     int n_allocs;
     struct td_cuda_stage stage; /* of weights, while they are loaded */
+    struct td_cuda_join join;
+    int share; /* ranks that use this GPU */
     enum td_phase (*phase)(void);
 
     /* Pinned memory for small copies, used in turn; an event for each says when it is
@@ -207,6 +210,7 @@ static void cuda_close(struct td_dev *dev)
 {
     struct td_cuda *cuda = enter(dev);
     (void)td_cuda_stage_close(&cuda->stage);
+    td_cuda_join_close(&cuda->join);
     for (int i = 0; i < cuda->n_recorded; i++)
         if (cuda->recorded[i].graph)
             (void)cudaGraphExecDestroy(cuda->recorded[i].graph);
@@ -223,7 +227,7 @@ static void cuda_close(struct td_dev *dev)
     td_free(cuda);
 }
 
-enum { AREAS = 8 };
+enum { AREAS = 9 };
 
 struct area {
     size_t bytes; /* 0: not needed */
@@ -251,6 +255,9 @@ static void areas_of(struct td_cuda *cuda, const struct td_reserve *r,
         {td_cuda_parts_bytes(r), (void **)&c->parts},
         {td_cuda_chunks_bytes(r), (void **)&c->chunks},
         {td_cuda_candidates_bytes(r), (void **)&c->candidates},
+        {td_cuda_join_piece(&cuda->join, r) * (size_t)cuda->join.how.ranks *
+             sizeof(float),
+         (void **)&cuda->join.gathered},
     };
     memcpy(out, areas, sizeof(areas));
 }
@@ -290,6 +297,7 @@ static enum td_status cuda_reserve(struct td_dev *dev, const struct td_reserve *
         return TD_E_UNSUPPORTED;
     }
     c->limits = *r;
+    cuda->join.piece = td_cuda_join_piece(&cuda->join, r);
     c->split = TD_MAX((part + TD_CUDA_SPLIT - 1) / TD_CUDA_SPLIT, 1) * TD_CUDA_SPLIT;
     for (size_t i = 0; i < AREAS; i++) {
         enum td_status s =
@@ -343,7 +351,7 @@ static void cuda_get(struct td_dev *dev, void *dst, const void *src, size_t byte
     check(cuda,
           cudaMemcpyAsync(to, src, bytes, cudaMemcpyDeviceToHost, cuda->ctx.stream),
           "a copy from the GPU");
-    check(cuda, cudaStreamSynchronize(cuda->ctx.stream), "waiting for a copy");
+    check(cuda, td_cuda_join_wait(&cuda->join, cuda->ctx.stream), "waiting for a copy");
     if (to != dst)
         memcpy(dst, to, bytes);
 }
@@ -357,8 +365,14 @@ static void cuda_zero(struct td_dev *dev, void *dst, size_t bytes)
 static enum td_status cuda_sync(struct td_dev *dev, struct td_error *err)
 {
     struct td_cuda *cuda = enter(dev);
-    check(cuda, cudaStreamSynchronize(cuda->ctx.stream), "waiting for the GPU");
+    check(cuda, td_cuda_join_wait(&cuda->join, cuda->ctx.stream),
+          "waiting for the GPU");
     int e = atomic_load(&cuda->failure);
+    if (cuda->join.failure.code != TD_OK) {
+        if (err && err->code == TD_OK)
+            *err = cuda->join.failure;
+        return cuda->join.failure.code;
+    }
     return e == cudaSuccess ? TD_OK
                             : report(cuda, (cudaError_t)e, cuda->failed_at, err);
 }
@@ -487,6 +501,43 @@ static void cuda_pack(struct td_dev *dev, const struct td_matrix *m, int64_t row
     td_free(widened);
 }
 
+/* ---- ranks ---- */
+
+static bool cuda_join_place(struct td_dev *dev, char place[TD_JOIN_PLACE])
+{
+    struct td_cuda *cuda = enter(dev);
+    const char *how = getenv("TANDEM_CUDA_JOIN");
+    check(cuda, cudaDeviceGetPCIBusId(place, TD_JOIN_PLACE, cuda->device),
+          "asking for its address");
+    return !(how && strcmp(how, "host") == 0) && td_cuda_join_can();
+}
+
+static enum td_status cuda_join_id(struct td_dev *dev, unsigned char id[TD_JOIN_ID],
+                                   struct td_error *err)
+{
+    struct td_cuda *cuda = enter(dev);
+    td_phase_set(cuda->phase());
+    return td_cuda_join_id(id, err);
+}
+
+static enum td_status cuda_join(struct td_dev *dev, const struct td_join *how,
+                                struct td_error *err)
+{
+    struct td_cuda *cuda = enter(dev);
+    td_phase_set(cuda->phase());
+    td_cuda_join_close(&cuda->join);
+    if (!how->direct) /* what the host has to do cannot be recorded */
+        dev->ops.begin = NULL;
+    return td_cuda_join_open(&cuda->join, how, cuda->device, err);
+}
+
+static void cuda_all_reduce(struct td_dev *dev, float *x, size_t n)
+{
+    struct td_cuda *cuda = enter(dev);
+    td_cuda_join_sum(&cuda->join, cuda->ctx.stream, x, n);
+    check(cuda, cudaGetLastError(), "a sum over the ranks");
+}
+
 /* ---- operations ---- */
 
 #define OPERATION(name)                                                                \
@@ -541,13 +592,17 @@ static const struct td_ops table = {
     .route = cuda_route,
     .experts = cuda_experts,
     .candidates = cuda_candidates,
+    .join_place = cuda_join_place,
+    .join_id = cuda_join_id,
+    .join = cuda_join,
+    .all_reduce = cuda_all_reduce,
 };
 
 /* ---- opening ---- */
 
 /* What may be used when nobody says: what is free, but for a reserve that the driver's
- * own needs come from. A GPU that shares the host's memory gives no more than the host
- * can. */
+ * own needs come from. A GPU that shares the host's memory gives what the host can: the
+ * driver counts the page cache as taken there, and the system's own needs as free. */
 static cudaError_t find_budget(struct td_cuda *cuda)
 {
     size_t left = 0, total = 0;
@@ -561,9 +616,10 @@ static cudaError_t find_budget(struct td_cuda *cuda)
     if (cuda->dev.shared) {
         struct td_sysmem mem;
         if (td_sysmem_read("", &mem, NULL) == TD_OK)
-            left = TD_MIN(left, (size_t)td_sysmem_available(&mem, NULL, 0));
+            left = (size_t)td_sysmem_available(&mem, NULL, 0);
     }
-    size_t kept = (size_t)512 * MIB + total / 128;
+    size_t kept = (size_t)512 * MIB + (cuda->dev.shared ? 0 : total / 128);
+    left = left / (size_t)cuda->share;
     left = left > kept ? left - kept : 0;
     cuda->dev.budget = cuda->dev.budget ? TD_MIN(cuda->dev.budget, left) : left;
     return cudaSuccess;
@@ -622,6 +678,12 @@ enum td_status td_cuda_shelf_open(const struct td_dev_params *params,
     (void)snprintf(cuda->name, sizeof(cuda->name), "cuda:%d", cuda->device);
     cuda->dev.ops.name = cuda->name;
     cudaError_t e = cudaGetDeviceCount(&count);
+    cuda->share = 1;
+    if (e == cudaSuccess && params->local_ranks > 1 && cuda->device < count) {
+        cuda->device = (cuda->device + params->local_rank) % count;
+        cuda->share = (params->local_ranks + count - 1) / count;
+        (void)snprintf(cuda->name, sizeof(cuda->name), "cuda:%d", cuda->device);
+    }
     enum td_status s = TD_OK;
     if (e == cudaSuccess && cuda->device >= count) {
         td_phase_set(phase());
