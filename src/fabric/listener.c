@@ -165,12 +165,14 @@ static void *loop(void *arg)
     struct pollfd p[FIXED_FDS + CONNS];
     for (;;) {
         int n = l->n;
+        nfds_t fds = FIXED_FDS;
         p[0] = (struct pollfd){.fd = l->wake[0], .events = POLLIN};
         p[1] = (struct pollfd){.fd = l->tcp, .events = POLLIN};
         p[2] = (struct pollfd){.fd = l->udp, .events = POLLIN};
         for (int i = 0; i < n; i++)
             p[FIXED_FDS + i] = (struct pollfd){.fd = l->conns[i].fd, .events = POLLIN};
-        if (poll(p, (nfds_t)(FIXED_FDS + n), 1000) < 0 && errno != EINTR)
+        fds += (nfds_t)n;
+        if (poll(p, fds, 1000) < 0 && errno != EINTR)
             return NULL;
         if (p[0].revents)
             return NULL;

@@ -258,8 +258,8 @@ void td_probe_connect(struct td_target *targets, int n, double seconds)
         targets[i].alive = false;
     }
     for (int i = 0; a && p && i < n; i++) {
-        a[2 * i] = (struct attempt){.t = &targets[i]};
-        a[2 * i + 1] = (struct attempt){.t = &targets[i], .ssh = true};
+        a[i] = (struct attempt){.t = &targets[i]};
+        a[n + i] = (struct attempt){.t = &targets[i], .ssh = true};
     }
     if (a && p)
         attempt_all(a, p, 2 * n, td_clock_now() + seconds);

@@ -52,27 +52,25 @@ static void read_ports(const char *root, const char *device, struct td_facts *f)
     }
 }
 
-static int by_name(const struct dirent **a, const struct dirent **b)
+static int by_name(const void *a, const void *b)
 {
-    return strcmp((*a)->d_name, (*b)->d_name);
-}
-
-static int visible(const struct dirent *e)
-{
-    return e->d_name[0] != '.' && strlen(e->d_name) < TD_FACT_IFNAME;
+    return strcmp(a, b);
 }
 
 void td_facts_read_rdma(const char *root, struct td_facts *f)
 {
-    char dir[TD_MAX_PATH];
-    struct dirent **list = NULL;
-    (void)snprintf(dir, sizeof(dir), "%s/sys/class/infiniband", root);
-    int n = scandir(dir, &list, visible, by_name);
-    for (int i = 0; i < n; i++) {
-        read_ports(root, list[i]->d_name, f);
-        free(list[i]);
-    }
-    free(list);
+    char path[TD_MAX_PATH], names[TD_FACT_RDMA][TD_FACT_IFNAME];
+    size_t n = 0;
+    (void)snprintf(path, sizeof(path), "%s/sys/class/infiniband", root);
+    DIR *d = opendir(path);
+    for (struct dirent *e; d && n < TD_FACT_RDMA && (e = readdir(d)) != NULL;)
+        if (e->d_name[0] != '.' && strlen(e->d_name) < TD_FACT_IFNAME)
+            td_text_copy(names[n++], sizeof(names[0]), e->d_name);
+    if (d)
+        (void)closedir(d);
+    qsort(names, n, sizeof(names[0]), by_name);
+    for (size_t i = 0; i < n; i++)
+        read_ports(root, names[i], f);
 }
 
 /* An IPv4 address as the table of a RoCE port has it. */

@@ -26,6 +26,7 @@
 
 enum {
     PIECE = 65536,
+    SCRIPT_BYTES = 65536,
     MOST_WORDS = 16 * 1024, /* kept of standard error */
     CONNECT_SECONDS = 4,
     COPY_SECONDS = 120,
@@ -224,15 +225,18 @@ static void write_request(struct td_agent *a, struct td_buf *b)
         td_buf_clear(b); /* its end shows on the other pipes */
 }
 
-static int poll_set(struct td_agent *a, int n, const struct waiting *w,
-                    struct pollfd *p)
+/* The descriptors of one agent, in this order. */
+enum end { IN, OUT, ERR, ENDS };
+
+static nfds_t poll_set(struct td_agent *a, int n, const struct waiting *w,
+                       struct pollfd (*p)[ENDS])
 {
-    int open = 0;
+    nfds_t open = 0;
     for (int i = 0; i < n; i++) {
         bool wanted = w->open[i], full = wanted && w->out && w->out[i].len;
-        p[3 * i] = (struct pollfd){.fd = full ? a[i].in : -1, .events = POLLOUT};
-        p[3 * i + 1] = (struct pollfd){.fd = wanted ? a[i].out : -1, .events = POLLIN};
-        p[3 * i + 2] = (struct pollfd){.fd = wanted ? a[i].err : -1, .events = POLLIN};
+        p[i][IN] = (struct pollfd){.fd = full ? a[i].in : -1, .events = POLLOUT};
+        p[i][OUT] = (struct pollfd){.fd = wanted ? a[i].out : -1, .events = POLLIN};
+        p[i][ERR] = (struct pollfd){.fd = wanted ? a[i].err : -1, .events = POLLIN};
         open += wanted;
     }
     return open;
@@ -241,11 +245,11 @@ static int poll_set(struct td_agent *a, int n, const struct waiting *w,
 static void look_at(struct td_agent *a, int i, struct waiting *w,
                     const struct pollfd *p, struct td_buf *line)
 {
-    if (p[0].revents)
+    if (p[IN].revents)
         write_request(a, &w->out[i]);
-    if (p[2].revents)
+    if (p[ERR].revents)
         read_words(a);
-    if (!p[1].revents)
+    if (!p[OUT].revents)
         return;
     bool more = read_output(a);
     while (w->open[i] && next_line(a, line))
@@ -259,18 +263,19 @@ static void look_at(struct td_agent *a, int i, struct waiting *w,
 static void wait_for_all(struct td_agent *a, int n, struct waiting *w, double seconds)
 {
     double end = td_clock_now() + seconds;
-    struct pollfd *p = td_calloc((size_t)n * 3, sizeof(*p));
+    struct pollfd(*p)[ENDS] = td_calloc((size_t)n, sizeof(*p));
+    nfds_t fds = ENDS * (nfds_t)n;
     struct td_buf line;
     td_buf_init(&line, TD_MAX_AGENT_LINE);
     while (p && poll_set(a, n, w, p) > 0) {
         double ms = 1e3 * (end - td_clock_now());
         if (ms <= 0)
             break;
-        if (poll(p, (nfds_t)(3 * n), (int)ms + 1) < 0 && errno != EINTR)
+        if (poll(p[0], fds, (int)ms + 1) < 0 && errno != EINTR)
             break;
         for (int i = 0; i < n; i++)
             if (w->open[i])
-                look_at(&a[i], i, w, p + 3 * i, &line);
+                look_at(&a[i], i, w, p[i], &line);
     }
     td_buf_release(&line);
     td_free(p);
@@ -353,7 +358,7 @@ static void start_all(struct td_agent *a, int n, const char *program,
             td_error_set(&a[i].e, TD_E_NOMEM, "no memory to start agents");
             continue;
         }
-        td_buf_init(&scripts[i], TD_MAX_PATH * 8);
+        td_buf_init(&scripts[i], SCRIPT_BYTES);
         if (a[i].up || a[i].e.code != TD_OK)
             continue;
         start_one(&a[i], program, o, &scripts[i]);

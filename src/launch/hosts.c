@@ -284,7 +284,7 @@ static enum td_status join_new(struct td_join *j, struct td_error *err)
     int n = j->c->n;
     j->agents = td_agents_new(n);
     j->requests = td_requests_new(n);
-    j->answers = td_calloc((size_t)n, sizeof(*j->answers));
+    j->answers = td_calloc((size_t)n, sizeof(json_t *));
     j->errors = td_calloc((size_t)n, sizeof(*j->errors));
     if (!j->agents || !j->requests || !j->answers || !j->errors)
         return td_error_set(err, TD_E_NOMEM, "no memory for the agents of %d hosts", n);

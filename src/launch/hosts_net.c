@@ -124,7 +124,7 @@ static bool try_all(struct td_join *j, struct td_nets *nets,
 /* The partner of a host in a round, as in a tournament where all meet once; -1: none. */
 static int partner(int n, int round, int host)
 {
-    int m = n + n % 2, last = m - 1; /* with an empty seat when n is odd */
+    int last = TD_MAX(n + n % 2 - 1, 1); /* an empty seat when n is odd */
     int other;
     if (host == last)
         other = round;
@@ -151,7 +151,7 @@ static bool measure_round(struct td_join *j, struct td_net *net,
     bool all = td_join_ask(j, measure_seconds + 2 * patience);
     for (int i = 0; i < n && all; i++) {
         int k = partner(n, round, i);
-        size_t at = (size_t)(i * n + TD_MAX(k, 0));
+        size_t at = (size_t)i * (size_t)n + (size_t)TD_MAX(k, 0);
         if (!j->answers[i])
             continue;
         (void)td_agent_get_link(j->answers[i], &net->links[at], &net->failed[at]);

@@ -26,17 +26,17 @@ static bool ends_with(const char *name, const char *end)
     return n > k && strcmp(name + n - k, end) == 0;
 }
 
-static int relevant(const struct dirent *e)
+static bool relevant(const char *name)
 {
-    const char *n = e->d_name;
-    return n[0] != '.' && strlen(n) < TD_FACT_TEXT &&
-           (ends_with(n, ".safetensors") || ends_with(n, ".json") ||
-            ends_with(n, ".jinja"));
+    return name[0] != '.' && strlen(name) < TD_FACT_TEXT &&
+           (ends_with(name, ".safetensors") || ends_with(name, ".json") ||
+            ends_with(name, ".jinja"));
 }
 
-static int by_name(const struct dirent **a, const struct dirent **b)
+static int by_name(const void *a, const void *b)
 {
-    return strcmp((*a)->d_name, (*b)->d_name);
+    const struct td_model_file *x = a, *y = b;
+    return strcmp(x->name, y->name);
 }
 
 static uint64_t hash_more(uint64_t h, const unsigned char *p, size_t n)
@@ -91,26 +91,48 @@ static void say(struct td_facts *f, const struct td_error *e)
                    e->why);
 }
 
-static void list_files(const char *path, struct td_facts *f, struct td_error *err)
+/* The names, sorted. */
+static void list_files(DIR *d, struct td_facts *f, struct td_error *err)
 {
-    struct dirent **list = NULL;
-    int n = scandir(path, &list, relevant, by_name);
-    if (n > 0)
-        f->files = td_calloc((size_t)n, sizeof(*f->files));
-    for (int i = 0; i < n; i++) {
-        char full[TD_MAX_PATH];
-        if (f->files && f->n_files < TD_MAX_MODEL_FILES && err->code == TD_OK &&
-            td_path_join(full, sizeof(full), path, list[i]->d_name, err) == TD_OK) {
-            struct td_model_file *m = &f->files[f->n_files];
-            td_text_copy(m->name, sizeof(m->name), list[i]->d_name);
-            if (read_one(full, m, err)) {
-                f->n_files++;
-                f->model_bytes += ends_with(m->name, ".safetensors") ? m->size : 0;
-            }
+    for (struct dirent *e; (e = readdir(d)) != NULL && err->code == TD_OK;) {
+        if (!relevant(e->d_name))
+            continue;
+        struct td_model_file *v =
+            td_realloc(f->files, (size_t)f->n_files + 1, sizeof(*v));
+        if (!v) {
+            td_error_set(err, TD_E_NOMEM, "no memory for the files of %s", f->model);
+            continue;
         }
-        free(list[i]);
+        f->files = v;
+        if (f->n_files == TD_MAX_MODEL_FILES) {
+            td_error_set(err, TD_E_LIMIT, "%s has more than %d files", f->model,
+                         TD_MAX_MODEL_FILES);
+            continue;
+        }
+        v = &v[f->n_files++];
+        *v = (struct td_model_file){.size = 0};
+        td_text_copy(v->name, sizeof(v->name), e->d_name);
     }
-    free(list);
+    if (f->n_files)
+        qsort(f->files, (size_t)f->n_files, sizeof(*f->files), by_name);
+}
+
+static void read_files(const char *path, struct td_facts *f, struct td_error *err)
+{
+    char full[TD_MAX_PATH];
+    DIR *d = opendir(path);
+    if (!d) {
+        (void)td_file_cannot_open(path, errno, err);
+        return;
+    }
+    list_files(d, f, err);
+    (void)closedir(d);
+    for (int64_t i = 0; i < f->n_files && err->code == TD_OK; i++) {
+        struct td_model_file *m = &f->files[i];
+        if (td_path_join(full, sizeof(full), path, m->name, err) == TD_OK &&
+            read_one(full, m, err))
+            f->model_bytes += ends_with(m->name, ".safetensors") ? m->size : 0;
+    }
 }
 
 void td_model_files_read(const char *path, struct td_facts *f)
@@ -125,7 +147,7 @@ void td_model_files_read(const char *path, struct td_facts *f)
                      td_file_exists(path) ? "it is a file" : "it is missing");
     } else if (td_model_dir_open(path, &dir, &err) == TD_OK) {
         td_model_dir_release(&dir);
-        list_files(path, f, &err);
+        read_files(path, f, &err);
         td_facts_read_disk(path, f);
     }
     if (err.code != TD_OK)

@@ -92,8 +92,7 @@ static void questions_and_answers(void **state)
         "{\"do\":\"listen\",\"token\":\"0123456789012345678901234567890123456789\"}\n",
         "{\"do\":\"connect\",\"seconds\":1e9}\n",
         "{\"do\":\"connect\",\"targets\":[7]}\n",
-        "{\"do\":\"connect\",\"targets\":[{\"from\":\"a\",\"to\":\"b\",\"port\":0,"
-        "\"token\":\"x\"}]}\n",
+        "{\"do\":\"connect\",\"targets\":[{\"from\":\"a\",\"to\":\"b\"}]}\n",
         "{\"do\":\"measure\"}\n",
     };
     for (size_t i = 0; i < TD_COUNT(wrong); i++)
