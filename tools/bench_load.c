@@ -2,7 +2,7 @@
 /*
  * bench_load [--gpu] MODEL [RANK RANKS [THREADS]]: how fast a rank's weights are read.
  *
- * Reads the slice of one rank through td_load() with a callback that copies, and the
+ * Reads the slice of one rank through td_load(), into place where the files' layout allows it, and the
  * same number of bytes from the same files with plain parallel reads, both into fresh
  * memory, each with the files in the page cache (warm) and out of it (cold). Prints
  * rates and their ratio; docs/SPEED.md keeps results. With --gpu the callback packs onto
@@ -57,6 +57,15 @@ static enum td_status copy(void *self, const struct td_piece *p, int64_t row0,
     memcpy(b->to + (size_t)(uintptr_t)p->user + row0 * row, bytes,
            (size_t)(n_rows * row));
     return TD_OK;
+}
+
+/* Where such rows may be read to at once, as a model on the processor has it. */
+static void *place(void *self, const struct td_piece *p, int64_t row0, int64_t n_rows)
+{
+    const struct bench *b = self;
+    int64_t row = p->n_cols * td_dtype_bits(b->dir.tensors[p->tensor].dtype) / 8;
+    (void)n_rows;
+    return b->to + (size_t)(uintptr_t)p->user + row0 * row;
 }
 
 /* Bytes of a matrix of this piece's rows, as if an element were a byte. */
@@ -216,7 +225,10 @@ static double once(struct bench *b, bool load, bool cold, enum td_load_cache cac
     if (cold)
         forget(b);
     double start = td_clock_now();
-    struct td_load_opts opts = {.threads = b->threads, .cache = cache, .dev = b->gpu};
+    struct td_load_opts opts = {.threads = b->threads,
+                                .cache = cache,
+                                .dev = b->gpu,
+                                .place = b->gpu ? NULL : place};
     if (!load)
         plain(b);
     else if (td_load(&b->dir, b->pieces, b->n, &opts, b->gpu ? pack : copy, b, stats,
@@ -240,7 +252,7 @@ static double best(struct bench *b, bool load, bool cold, enum td_load_cache cac
 
 int main(int argc, char **argv)
 {
-    struct bench b = {.threads = 8};
+    struct bench b = {.threads = 16}; /* as td_load() does by itself */
     struct td_load_stats stats = {0};
     bool gpu = argc > 1 && strcmp(argv[1], "--gpu") == 0;
     argc -= gpu;

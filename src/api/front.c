@@ -180,11 +180,21 @@ void td_front_phase(struct td_front *f, enum td_phase phase)
     (void)pthread_mutex_unlock(&f->lock);
 }
 
-void td_front_beat(struct td_front *f, int rank, const char *host, double resident,
-                   double available)
+void td_front_beat(struct td_front *f, int rank, const struct td_sign *sign)
 {
     (void)pthread_mutex_lock(&f->lock);
-    td_startup_beat(&f->startup, rank, host, resident, available);
+    td_startup_beat(&f->startup, rank, sign);
+    (void)pthread_mutex_unlock(&f->lock);
+}
+
+void td_front_progress(struct td_front *f, struct td_num out[5])
+{
+    (void)pthread_mutex_lock(&f->lock);
+    out[0] = (struct td_num){"bytes", f->startup.bytes};
+    out[1] = (struct td_num){"of", f->startup.of};
+    out[2] = (struct td_num){"rate", f->startup.rate};
+    out[3] = (struct td_num){"left", f->startup.left};
+    out[4] = (struct td_num){NULL, 0};
     (void)pthread_mutex_unlock(&f->lock);
 }
 

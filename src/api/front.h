@@ -17,7 +17,9 @@
 
 #include "api/http.h"
 #include "api/served.h"
+#include "api/startup.h"
 #include "base/buf.h"
+#include "base/log.h"
 #include "base/status.h"
 
 #include <stdbool.h>
@@ -53,6 +55,9 @@ void td_front_handle(void *self, struct td_exchange *x);
 
 /* ---- the engine (as struct td_supervisor_params has them) --------------------------- */
 
+/* How far loading is, over all ranks, as td_progress_format() wants it. */
+void td_front_progress(struct td_front *f, struct td_num out[5]);
+
 /* What the front itself does before there is an engine. */
 void td_front_phase(struct td_front *f, enum td_phase phase);
 
@@ -61,8 +66,7 @@ void td_front_connected(struct td_front *f);
 enum td_status td_front_received(struct td_front *f, const char *bytes, size_t n,
                                  size_t *used, struct td_error *err);
 void td_front_event(struct td_front *f, const char *line, size_t n);
-void td_front_beat(struct td_front *f, int rank, const char *host, double resident,
-                   double available);
+void td_front_beat(struct td_front *f, int rank, const struct td_sign *sign);
 void td_front_lost(struct td_front *f, const struct td_error *why, double wait);
 double td_front_round(struct td_front *f, struct td_buf *out);
 

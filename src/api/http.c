@@ -50,6 +50,7 @@ struct header {
 struct link {
     struct link *next, **at;
     int fd;
+    bool extra;      /* one too many: its requests are refused */
     double deadline; /* 0: a request is being answered */
 };
 
@@ -83,6 +84,7 @@ struct td_http {
     pthread_mutex_t lock; /* guards the lists; taken before an exchange's */
     struct td_exchange *watched;
     struct link *links;
+    int n_links;
     atomic_bool stopping;
     bool quiesced;
 };
@@ -443,6 +445,7 @@ static void on_connection(void *self, struct MHD_Connection *c, void **socket_co
     if (code == MHD_CONNECTION_NOTIFY_CLOSED) {
         (void)pthread_mutex_lock(&h->lock);
         if (l) {
+            h->n_links--;
             *l->at = l->next;
             if (l->next)
                 l->next->at = l->at;
@@ -460,6 +463,7 @@ static void on_connection(void *self, struct MHD_Connection *c, void **socket_co
     (void)setsockopt(l->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     (void)setsockopt(l->fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
     (void)pthread_mutex_lock(&h->lock);
+    l->extra = ++h->n_links > h->params.max_connections;
     l->next = h->links;
     l->at = &h->links;
     if (l->next)
@@ -513,6 +517,22 @@ static struct link *link_of(struct MHD_Connection *c)
     return info ? info->socket_context : NULL;
 }
 
+/* The library would let it wait without a word. */
+static void refuse_extra(struct td_exchange *x)
+{
+    char text[256];
+    int n =
+        snprintf(text, sizeof(text),
+                 "{\"error\":{\"message\":\"%d clients are connected already, as many "
+                 "as may be; try again later\",\"type\":\"server_error\",\"param\":"
+                 "null,\"code\":\"too_many_connections\"}}",
+                 x->http->params.max_connections);
+    td_exchange_add_header(x, "Retry-After", "1");
+    td_exchange_add_header(x, "Connection", "close");
+    td_exchange_reply(x, MHD_HTTP_SERVICE_UNAVAILABLE, "application/json", text,
+                      (size_t)n);
+}
+
 /* Method, path and headers are there. */
 static enum MHD_Result on_head(struct td_http *h, struct MHD_Connection *c,
                                const char *url, const char *method, void **context)
@@ -523,7 +543,10 @@ static enum MHD_Result on_head(struct td_http *h, struct MHD_Connection *c,
     if (!x)
         return MHD_NO;
     x->link = l;
-    h->params.head(h->params.self, x);
+    if (l->extra)
+        refuse_extra(x);
+    else
+        h->params.head(h->params.self, x);
     return td_exchange_begun(x) ? queue(x) : MHD_YES;
 }
 
@@ -638,7 +661,8 @@ static enum td_status start(struct td_http *h, struct td_error *err)
         MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL,
         on_request, h, MHD_OPTION_LISTEN_SOCKET, h->listen_fd,
         MHD_OPTION_THREAD_POOL_SIZE, (unsigned)h->params.threads,
-        MHD_OPTION_CONNECTION_LIMIT, (unsigned)h->params.max_connections,
+        MHD_OPTION_CONNECTION_LIMIT,
+        (unsigned)td_http_sockets(h->params.max_connections),
         MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)h->params.idle,
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)TD_MAX_HTTP_HEADER,
         MHD_OPTION_NOTIFY_COMPLETED, on_completed, h, MHD_OPTION_NOTIFY_CONNECTION,
@@ -647,6 +671,11 @@ static enum td_status start(struct td_http *h, struct td_error *err)
         return td_error_set(err, TD_E_NOMEM, "cannot start the HTTP server's threads");
     h->listen_fd = -1; /* the library's now */
     return TD_OK;
+}
+
+int td_http_sockets(int max_connections)
+{
+    return max_connections + max_connections / 8 + 64;
 }
 
 enum td_status td_http_start(const struct td_http_params *params, struct td_http **out,

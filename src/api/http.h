@@ -32,9 +32,9 @@ typedef void (*td_http_fn)(void *self, struct td_exchange *x);
 typedef void (*td_gone_fn)(void *self, struct td_exchange *x);
 
 struct td_http_params {
-    const char *host; /* address or name to listen on */
-    int port;         /* 0: any free one */
-    int threads, max_connections;
+    const char *host;             /* address or name to listen on */
+    int port;                     /* 0: any free one */
+    int threads, max_connections; /* more are refused with 503 */
     size_t max_body;
     double idle; /* seconds a connection may do nothing */
     double slow; /* seconds more that a request may take to arrive */
@@ -49,6 +49,9 @@ struct td_http_params {
 enum td_status td_http_start(const struct td_http_params *params, struct td_http **out,
                              struct td_error *err);
 int td_http_port(const struct td_http *h);
+
+/* Sockets that a server with that ceiling may have open: some more, to refuse them. */
+int td_http_sockets(int max_connections);
 
 /* Takes no more connections; those that there are go on. */
 void td_http_quiesce(struct td_http *h);

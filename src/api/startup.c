@@ -106,16 +106,15 @@ void td_startup_event(struct td_startup *s, const char *line, size_t n)
     json_decref(o);
 }
 
-void td_startup_beat(struct td_startup *s, int rank, const char *host, double resident,
-                     double available)
+void td_startup_beat(struct td_startup *s, int rank, const struct td_sign *sign)
 {
     struct td_startup_rank *r = rank_of(s, rank);
     if (!r)
         return;
-    (void)snprintf(r->host, sizeof(r->host), "%s", host);
-    r->resident = resident;
-    r->available = available;
-    r->heard_at = td_clock_now();
+    (void)snprintf(r->host, sizeof(r->host), "%s", sign->host);
+    r->resident = sign->resident;
+    r->available = sign->available;
+    r->heard_at = td_clock_now() - sign->age;
 }
 
 int td_startup_retry_after(const struct td_startup *s)

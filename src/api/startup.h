@@ -50,9 +50,14 @@ void td_startup_enter(struct td_startup *s, enum td_life life);
 /* Takes an event line of the engine. */
 void td_startup_event(struct td_startup *s, const char *line, size_t n);
 
-/* A rank was heard of. */
-void td_startup_beat(struct td_startup *s, int rank, const char *host, double resident,
-                     double available);
+/* A sign of life of a rank. */
+struct td_sign {
+    const char *host;
+    double age;                 /* seconds ago */
+    double resident, available; /* bytes: of its process, on its host */
+};
+
+void td_startup_beat(struct td_startup *s, int rank, const struct td_sign *sign);
 
 const char *td_life_name(enum td_life life);
 

@@ -2,7 +2,7 @@
 /*
  * Small files. See file.h.
  */
-#define _POSIX_C_SOURCE 200809L
+#define _DEFAULT_SOURCE /* preadv */
 #include "base/file.h"
 
 #include "base/limits.h"
@@ -114,13 +114,19 @@ void td_pread_fail_at(long n, int error)
     atomic_store(&fail_at, n);
 }
 
+static bool must_fail(void)
+{
+    if (atomic_load(&fail_at) <= 0 || atomic_fetch_sub(&fail_at, 1) != 1)
+        return false;
+    errno = atomic_load(&fail_error);
+    return true;
+}
+
 ssize_t td_pread(int fd, void *out, size_t n, int64_t offset)
 {
     size_t done = 0;
-    if (atomic_load(&fail_at) > 0 && atomic_fetch_sub(&fail_at, 1) == 1) {
-        errno = atomic_load(&fail_error);
+    if (must_fail())
         return errno ? -1 : 0;
-    }
     while (done < n) {
         ssize_t got =
             pread(fd, (char *)out + done, n - done, (off_t)(offset + (int64_t)done));
@@ -133,6 +139,30 @@ ssize_t td_pread(int fd, void *out, size_t n, int64_t offset)
         done += (size_t)got;
     }
     return (ssize_t)done;
+}
+
+ssize_t td_preadv(int fd, struct iovec *to, int n, int64_t offset)
+{
+    ssize_t done = 0;
+    if (must_fail())
+        return errno ? -1 : 0;
+    while (n > 0) {
+        ssize_t got = preadv(fd, to, n, (off_t)(offset + done));
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return -1;
+        if (got == 0)
+            break;
+        done += got;
+        for (; n > 0 && (size_t)got >= to->iov_len; to++, n--)
+            got -= (ssize_t)to->iov_len;
+        if (n > 0) {
+            to->iov_base = (char *)to->iov_base + got;
+            to->iov_len -= (size_t)got;
+        }
+    }
+    return done;
 }
 
 bool td_file_exists(const char *path)

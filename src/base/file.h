@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
+#include <sys/uio.h>
 
 /* Reports that opening a path failed with that errno, and as far as the system tells
  * what stands in the way (a link to nowhere, permissions): TD_E_NOT_FOUND, TD_E_IO. */
@@ -30,7 +31,10 @@ enum td_status td_file_read(const char *path, struct td_buf *out, struct td_erro
  * error in errno. */
 ssize_t td_pread(int fd, void *out, size_t n, int64_t offset);
 
-/* For tests: the n-th td_pread() from now on fails (once) with this errno, or finds the
+/* The same to several places, one after the other in the file; `to` is used up. */
+ssize_t td_preadv(int fd, struct iovec *to, int n, int64_t offset);
+
+/* For tests: the n-th of these two calls from now on fails (once) with this errno, or finds the
  * end of the file when it is 0; n = 0 switches that off. */
 void td_pread_fail_at(long n, int error);
 

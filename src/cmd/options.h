@@ -16,7 +16,8 @@
 #define TD_VERBS_ENGINE (TD_VERB_RUN | TD_VERB_BENCH | TD_VERBS_SERVER)
 
 /* Verbs that look at several machines. */
-#define TD_VERBS_HOSTS (TD_VERB_CHECK)
+#define TD_VERBS_RANKS (TD_VERB_RUN | TD_VERB_BENCH | TD_VERB_SERVE)
+#define TD_VERBS_HOSTS (TD_VERB_CHECK | TD_VERBS_RANKS)
 
 #define TD_OPTION_LIST(X)                                                              \
     X(CONFIG, "config", 0, TD_OPT_STR, TD_VERB_ALL, "FILE", NULL, 0, 0,                \
@@ -38,6 +39,8 @@
       "is measured to be the best)")                                                   \
     X(SSH, "ssh", 0, TD_OPT_STR, TD_VERBS_HOSTS, "COMMAND", "ssh", 0, 0,               \
       "how to enter the other machines, such as \"ssh -p 2222 -l user\"")              \
+    X(TP, "tp", 0, TD_OPT_INT, TD_VERBS_RANKS, "N", NULL, 1, TD_MAX_RANKS,             \
+      "ranks that share every layer, spread over the hosts (default: one on each)")    \
     X(TENSORS, "tensors", 0, TD_OPT_BOOL, TD_VERB_INSPECT, "", NULL, 0, 0,             \
       "also list every tensor: format, shape, bytes, file, use")                       \
     X(SYSTEM, "system", 's', TD_OPT_STR, TD_VERB_RUN, "TEXT", NULL, 0, 0,              \
@@ -123,6 +126,12 @@
       86400, "a connection that does nothing for so long is closed")                   \
     X(SOCKET, "socket", 0, TD_OPT_STR, TD_VERB_WORKER, "PATH", NULL, 0, 0,             \
       "where the server listens for its worker")                                       \
+    X(WORLD, "world", 0, TD_OPT_INT, TD_VERBS_ENGINE, "N", NULL, 1, TD_MAX_RANKS,      \
+      "this process is one of N ranks; set by tandem itself")                          \
+    X(RANK_TIMEOUT, "rank-timeout", 0, TD_OPT_REAL, TD_VERBS_ENGINE, "SECONDS", "3",   \
+      0.1, 86400, "a rank whose step stands still for so long is given up")            \
+    X(LOAD_TIMEOUT, "load-timeout", 0, TD_OPT_REAL, TD_VERBS_ENGINE, "SECONDS", "300", \
+      0.1, 86400, "the same until the first step: loading, warming up")                \
     X(VOCAB, "vocab", 0, TD_OPT_INT, TD_VERB_WORKER, "N", NULL, 1, 1 << 24,            \
       "ids that may be sampled: those that the tokenizer knows")                       \
     X(URL, "url", 'u', TD_OPT_STR, TD_VERB_STATUS | TD_VERB_BENCH, "URL",              \

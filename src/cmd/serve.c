@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "cmd/cmd.h"
+#include "cmd/job.h"
 #include "cmd/options.h"
 #include "cmd/term.h"
 #include "launch/supervisor.h"
@@ -35,7 +36,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { HTTP_THREADS = 4, ARG_MAX_BYTES = TD_MAX_PATH + 64 };
+enum { HTTP_THREADS = 4, OWN_DESCRIPTORS = 128 };
 
 static const double SLOW_REQUEST = 60; /* seconds that a request may take to arrive */
 
@@ -45,8 +46,9 @@ struct server {
     struct td_front *front;
     struct td_http *http;
     struct td_supervisor *supervisor;
-    char **argv; /* the worker's command, each string owned */
-    int argc;
+    struct td_argv argv; /* the worker's command */
+    struct td_cmd_job job;
+    bool ranks; /* several of them: `job` is used */
     char name[256], log_path[TD_MAX_PATH];
     double start;
     bool bar;  /* a progress bar stands on the terminal's last line */
@@ -87,15 +89,12 @@ static void clear_bar(struct server *s)
     s->bar = false;
 }
 
-static void show_progress(struct server *s, const json_t *nums)
+/* Of all ranks together. */
+static void show_progress(struct server *s)
 {
     struct td_buf line;
-    struct td_num list[5] = {{NULL, 0}};
-    static const char *const keys[] = {"bytes", "of", "rate", "left"};
-    for (size_t i = 0; i < TD_COUNT(keys); i++)
-        list[i] =
-            (struct td_num){keys[i], json_number_value(json_object_get(nums, keys[i]))};
-    list[TD_COUNT(keys)] = (struct td_num){NULL, 0};
+    struct td_num list[5];
+    td_front_progress(s->front, list);
     td_buf_init(&line, 256);
     if (td_progress_format(list, &line) == TD_OK)
         (void)fprintf(stderr, "\r%s\033[K", line.p);
@@ -108,11 +107,13 @@ static void on_event(void *self, const char *line, size_t n)
     struct server *s = self;
     json_t *o = NULL;
     td_front_event(s->front, line, n);
+    if (s->ranks) /* a lone worker writes to the file itself */
+        td_log_line(line, n);
     if (!td_term_is(stderr) || td_json_parse(line, n, "event", &o, NULL) != TD_OK)
         return;
     const char *name = json_string_value(json_object_get(o, "event"));
     if (name && strcmp(name, "progress") == 0)
-        show_progress(s, json_object_get(o, "n"));
+        show_progress(s);
     else
         clear_bar(s);
     (void)fflush(stderr);
@@ -134,6 +135,12 @@ static void on_words(void *self, int rank, const char *line, size_t n)
         (void)fprintf(stderr, "rank %d: ", rank);
     td_term_text(stderr, line, n, true);
     (void)fputc('\n', stderr);
+}
+
+static void on_killed(void *self, int rank, const struct td_watch_rank *r,
+                      struct td_error *err)
+{
+    td_cmd_job_examine(&((struct server *)self)->job, rank, r, err);
 }
 
 static void on_lost(void *self, const struct td_error *why, double wait)
@@ -195,9 +202,24 @@ static void on_drained(void *self)
     td_supervisor_stop(((struct server *)self)->supervisor);
 }
 
+static void pass_beats(const struct server *s)
+{
+    struct td_watch_rank ranks[TD_MAX_RANKS];
+    int n = td_supervisor_ranks(s->supervisor, ranks);
+    for (int i = 0; i < n; i++)
+        if (ranks[i].age >= 0)
+            td_front_beat(s->front, i,
+                          &(struct td_sign){.host = ranks[i].host,
+                                            .age = ranks[i].age,
+                                            .resident = ranks[i].resident,
+                                            .available = ranks[i].available});
+}
+
 static double on_round(void *self, struct td_buf *out)
 {
     struct server *s = self;
+    if (s->ranks)
+        pass_beats(s);
     int stops = atomic_load(&stop_signals);
     if (stops > s->stops) {
         if (s->stops == 0) {
@@ -214,59 +236,20 @@ static double on_round(void *self, struct td_buf *out)
 
 /* ---- the worker's command ------------------------------------------------------------ */
 
-static enum td_status add_arg(struct server *s, const char *text, struct td_error *err)
-{
-    char **more = td_realloc(s->argv, (size_t)s->argc + 2, sizeof(*more));
-    if (more) {
-        s->argv = more;
-        s->argv[s->argc] = td_strdup(text);
-        s->argv[s->argc + 1] = NULL;
-    }
-    if (!more || !s->argv[s->argc])
-        return td_error_set(err, TD_E_NOMEM, "no memory for the engine's command");
-    s->argc++;
-    return TD_OK;
-}
-
-static enum td_status add_option(struct server *s, const char *name, const char *value,
-                                 struct td_error *err)
-{
-    char text[ARG_MAX_BYTES];
-    (void)snprintf(text, sizeof(text), "--%s=%s", name, value);
-    return add_arg(s, text, err);
-}
-
 /* All options that a worker takes, as they were given to us in whatever way. */
 static enum td_status build_argv(struct server *s, struct td_error *err)
 {
-    char self[TD_MAX_PATH] = "", number[32];
-    ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
-    if (n <= 0)
-        return td_error_set(err, TD_E_IO, "cannot find this program: %s",
-                            strerror(errno));
-    enum td_status st = add_arg(s, self, err);
-    if (st == TD_OK)
-        st = add_arg(s, "worker", err);
-    if (st == TD_OK)
-        st = add_arg(s, s->conf->args[0], err);
-    for (size_t i = 0; i < s->conf->count && st == TD_OK; i++) {
-        const struct td_opt *o = &s->conf->opts[i];
-        const struct td_opt_value *v = &s->conf->values[i];
-        bool all = o->verbs == (unsigned)TD_VERB_ALL;
-        if ((o->verbs & TD_VERB_WORKER) && !all && v->origin != TD_FROM_DEFAULT && v->s)
-            st = add_option(s, o->name, v->s, err);
-    }
-    if (st == TD_OK && !td_conf_is_set(s->conf, TD_O_PREFIX_CACHE)) {
+    struct td_argv *a = &s->argv;
+    td_cmd_job_command(s->ranks ? &s->job : NULL, s->conf, "worker", TD_VERB_WORKER,
+                       s->conf->args[0], a);
+    if (!td_conf_is_set(s->conf, TD_O_PREFIX_CACHE)) {
         int64_t bytes = td_plan_prefix_bytes(&s->served.config);
-        (void)snprintf(number, sizeof(number), "%lld", (long long)bytes);
-        st = add_option(s, "prefix-cache", number, err);
+        td_argv_addf(a, "--prefix-cache=%lld", (long long)bytes);
     }
-    (void)snprintf(number, sizeof(number), "%ld", (long)s->served.vocab);
-    if (st == TD_OK)
-        st = add_option(s, "vocab", number, err);
-    if (st == TD_OK && *s->log_path)
-        st = add_option(s, "event-log", s->log_path, err);
-    return st;
+    td_argv_addf(a, "--vocab=%ld", (long)s->served.vocab);
+    if (*s->log_path && !s->ranks)
+        td_argv_addf(a, "--event-log=%s", s->log_path);
+    return td_argv_done(a, err);
 }
 
 /* ---- making ------------------------------------------------------------------------ */
@@ -303,15 +286,19 @@ static void open_log(struct server *s)
         *s->log_path = 0;
 }
 
-/* Room for a descriptor for each client and our own. */
-static void raise_descriptors(int connections)
+/* Room for a descriptor for each client and our own; how many clients there can be. */
+static int raise_descriptors(int connections)
 {
     struct rlimit r;
-    rlim_t want = (rlim_t)connections + 256;
+    rlim_t want = (rlim_t)td_http_sockets(connections) + OWN_DESCRIPTORS;
     if (getrlimit(RLIMIT_NOFILE, &r) != 0 || r.rlim_cur >= want)
-        return;
+        return connections;
     r.rlim_cur = r.rlim_max == RLIM_INFINITY ? want : TD_MIN(want, r.rlim_max);
     (void)setrlimit(RLIMIT_NOFILE, &r);
+    while (connections > 1 &&
+           (rlim_t)td_http_sockets(connections) + OWN_DESCRIPTORS > r.rlim_cur)
+        connections--;
+    return connections;
 }
 
 static enum td_status open_front(struct server *s, struct td_error *err)
@@ -341,23 +328,40 @@ static enum td_status open_front(struct server *s, struct td_error *err)
     enum td_status st = td_front_new(&front, &s->front, err);
     if (st != TD_OK)
         return st;
+    int asked = (int)td_conf_int(c, TD_O_MAX_CONNECTIONS);
     struct td_http_params http = {.host = td_conf_str(c, TD_O_HOST),
                                   .port = (int)td_conf_int(c, TD_O_PORT),
                                   .threads = HTTP_THREADS,
-                                  .max_connections =
-                                      (int)td_conf_int(c, TD_O_MAX_CONNECTIONS),
+                                  .max_connections = raise_descriptors(asked),
                                   .max_body = max_body,
                                   .idle = td_conf_real(c, TD_O_IDLE_TIMEOUT),
                                   .slow = SLOW_REQUEST,
                                   .head = td_front_head,
                                   .fn = td_front_handle,
                                   .self = s->front};
-    raise_descriptors(http.max_connections);
+    if (http.max_connections < asked)
+        (void)fprintf(stderr,
+                      "note    at most %d clients at a time: the system allows "
+                      "this process no more open files (ulimit -n)\n",
+                      http.max_connections);
     st = td_http_start(&http, &s->http, err);
     if (st == TD_OK) {
         (void)fprintf(stderr, "listen  %s port %d\n", http.host, td_http_port(s->http));
         (void)fflush(stderr);
     }
+    return st;
+}
+
+static enum td_status join_hosts(struct server *s, struct td_error *err)
+{
+    s->ranks = td_cmd_job_wanted(s->conf);
+    if (!s->ranks)
+        return TD_OK;
+    td_event_phase(TD_PHASE_LAUNCH);
+    td_front_phase(s->front, TD_PHASE_LAUNCH);
+    enum td_status st = td_cmd_job_open(&s->job, s->conf, s->conf->args[0], err);
+    if (st == TD_OK)
+        td_cmd_job_print(&s->job);
     return st;
 }
 
@@ -368,15 +372,22 @@ static enum td_status serve(struct server *s, struct td_error *err)
                                      .received = on_received,
                                      .event = on_event,
                                      .words = on_words,
+                                     .examine = on_killed,
                                      .lost = on_lost,
                                      .round = on_round};
     enum td_status st = td_served_load(&s->served, s->conf->args[0], err);
+    if (st == TD_OK)
+        st = join_hosts(s, err);
     if (st == TD_OK)
         st = build_argv(s, err);
     if (st != TD_OK)
         return st;
     td_front_loaded(s->front);
-    p.argv = s->argv;
+    p.argv = s->argv.v;
+    if (s->ranks) {
+        p.job = &s->job.mpi;
+        p.limits = s->job.limits;
+    }
     st = td_supervisor_new(&p, &s->supervisor, err);
     if (st != TD_OK)
         return st;
@@ -391,9 +402,8 @@ static void close_server(struct server *s)
     atomic_store(&to_wake, NULL);
     td_supervisor_free(s->supervisor);
     td_served_release(&s->served);
-    for (int i = 0; i < s->argc; i++)
-        td_free(s->argv[i]);
-    td_free(s->argv);
+    td_argv_release(&s->argv);
+    td_cmd_job_close(&s->job);
 }
 
 static int run(struct td_conf *conf, struct td_error *err)

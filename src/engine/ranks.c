@@ -11,8 +11,11 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/oom.h"
+#include "base/sysmem.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -21,6 +24,8 @@
 #include <unistd.h>
 
 #define WATCH_EVERY 0.05 /* seconds */
+
+enum { MEMORY_EVERY = 4 }; /* heartbeats */
 
 struct td_ranks {
     struct td_ranks_params params;
@@ -36,8 +41,11 @@ struct td_ranks {
 
 size_t td_beat_format(const struct td_beat *b, char out[TD_BEAT_MAX])
 {
-    int n = snprintf(out, TD_BEAT_MAX, "@hb %d %s %llu %llu %s\n", b->rank, b->host,
-                     (unsigned long long)b->seq, (unsigned long long)b->step, b->phase);
+    int n =
+        snprintf(out, TD_BEAT_MAX, "@hb %d %s %llu %llu %s %llu %llu %llu\n", b->rank,
+                 b->host, (unsigned long long)b->seq, (unsigned long long)b->step,
+                 b->phase, (unsigned long long)b->resident,
+                 (unsigned long long)b->available, (unsigned long long)b->kills);
     return n > 0 && n < TD_BEAT_MAX ? (size_t)n : 0;
 }
 
@@ -79,7 +87,9 @@ bool td_beat_parse(const char *line, size_t n, struct td_beat *out)
         strcmp(mark, "@hb") != 0 || !number(&at, end, &rank) || rank > INT32_MAX ||
         !word(&at, end, out->host, sizeof(out->host)) || !number(&at, end, &out->seq) ||
         !number(&at, end, &out->step) ||
-        !word(&at, end, out->phase, sizeof(out->phase)))
+        !word(&at, end, out->phase, sizeof(out->phase)) ||
+        !number(&at, end, &out->resident) || !number(&at, end, &out->available) ||
+        !number(&at, end, &out->kills))
         return false;
     out->rank = (int)rank;
     return at == end || (*at == '\n' && at + 1 == end);
@@ -104,6 +114,35 @@ static bool rest(struct td_ranks *r, double seconds)
     return !stop;
 }
 
+/* The second number of /proc/self/statm, in pages. */
+static uint64_t resident(void)
+{
+    char text[64];
+    uint64_t pages;
+    int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, text, sizeof(text)) : -1;
+    if (fd >= 0)
+        (void)close(fd);
+    const char *at = n > 0 ? text : "", *end = at + TD_MAX(n, 0);
+    long page = sysconf(_SC_PAGESIZE);
+    return number(&at, end, &pages) && number(&at, end, &pages) && page > 0
+               ? pages * (uint64_t)page
+               : 0;
+}
+
+/* Both are the kernel's to tell, and cost some reads of small files. */
+static void read_memory(struct td_beat *b)
+{
+    struct td_sysmem m;
+    struct td_oom_counts kills;
+    td_oom_counts_read("", &kills);
+    b->kills = (uint64_t)td_oom_counts_sum(&kills);
+    b->available = 0;
+    if (td_sysmem_read("", &m, NULL) == TD_OK)
+        b->available = (uint64_t)td_sysmem_available(&m, NULL, 0);
+    b->resident = resident();
+}
+
 static void *beat(void *arg)
 {
     struct td_ranks *r = arg;
@@ -113,6 +152,8 @@ static void *beat(void *arg)
     do {
         b.step = atomic_load(&r->params.comm->progress);
         (void)snprintf(b.phase, sizeof(b.phase), "%s", td_phase_name(td_phase_now()));
+        if (b.seq % MEMORY_EVERY == 0)
+            read_memory(&b);
         size_t n = td_beat_format(&b, line);
         ssize_t k;
         do

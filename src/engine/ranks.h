@@ -24,12 +24,14 @@
  * Standard output of `worker`: lines, each written whole with one write():
  *
  *     {"t":...,"host":...,"rank":R,...}      an event (base/log.h)
- *     @hb RANK HOST SEQ STEP PHASE           a heartbeat, every 250 ms from a thread
+ *     @hb RANK HOST SEQ STEP PHASE RESIDENT AVAILABLE KILLS
+ *                                            a heartbeat, every 250 ms from a thread
  *                                            that does nothing else; only with N > 1
  *
  * SEQ counts the lines. STEP rises whenever the rank gets on: at every all-reduce of a
  * step (two in a layer), at every read while it loads, and with rank 0's ticks, twice a
- * second, while it is idle. PHASE is the name of td_phase_now(). HOST is what
+ * second, while it is idle. RESIDENT and AVAILABLE are bytes of memory, KILLS is how often
+ * the kernel has killed for lack of it, all as they were at most a second ago. PHASE is the name of td_phase_now(). HOST is what
  * gethostname() says. `run` and `bench` write neither: their standard output is what the
  * user asked for, their failures are printed on standard error by the rank that has
  * them.
@@ -72,6 +74,8 @@ struct td_beat {
     uint64_t seq, step;
     char host[TD_ERROR_HOST_MAX];
     char phase[16];
+    uint64_t resident, available; /* bytes: of this process, on its host; 0: unknown */
+    uint64_t kills; /* for lack of memory, on its host so far (base/oom.h) */
 };
 
 /* Writes the line, with newline and final zero; returns its length without the zero. */

@@ -201,6 +201,7 @@ void td_facts_read(const char *root, struct td_facts *f)
     read_own_name(f);
     read_cpu(f);
     (void)td_sysmem_read(root, &f->memory, NULL);
+    td_oom_counts_read(root, &f->kills);
     f->memlock = limit(RLIMIT_MEMLOCK);
     f->nofile = limit(RLIMIT_NOFILE);
     read_space("/dev/shm", &f->shm_total, &f->shm_free);

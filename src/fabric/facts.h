@@ -14,6 +14,7 @@
 #include "base/buf.h"
 #include "base/json.h"
 #include "base/limits.h"
+#include "base/oom.h"
 #include "base/status.h"
 #include "base/sysmem.h"
 
@@ -124,8 +125,9 @@ struct td_facts {
 
     /* processor and memory */
     char cpu[TD_FACT_TEXT];
-    int64_t cores;           /* that this process may use */
-    struct td_sysmem memory; /* td_sysmem_available() sums it up */
+    int64_t cores;              /* that this process may use */
+    struct td_sysmem memory;    /* td_sysmem_available() sums it up */
+    struct td_oom_counts kills; /* for lack of memory, so far */
 
     /* limits; -1: unlimited */
     int64_t memlock, nofile;

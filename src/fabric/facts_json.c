@@ -153,6 +153,8 @@ static const struct field facts_fields[] = {
     I(td_facts, "space_used", memory.space_used, 0, INT64_MAX),
     I(td_facts, "data_limit", memory.data_limit, 0, INT64_MAX),
     I(td_facts, "data_used", memory.data_used, 0, INT64_MAX),
+    I(td_facts, "kills_host", kills.host, -1, INT64_MAX),
+    I(td_facts, "kills_group", kills.group, -1, INT64_MAX),
     I(td_facts, "memlock", memlock, -1, INT64_MAX),
     I(td_facts, "nofile", nofile, -1, INT64_MAX),
     I(td_facts, "shm_total", shm_total, 0, INT64_MAX),

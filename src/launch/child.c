@@ -5,8 +5,6 @@
 #define _POSIX_C_SOURCE 200809L
 #include "launch/child.h"
 
-#include "base/buf.h"
-#include "base/file.h"
 #include "base/limits.h"
 #include "base/sysmem.h"
 
@@ -21,77 +19,6 @@
 #include <unistd.h>
 
 enum { EXEC_FAILED = 127 };
-
-/* ---- the kernel's counters --------------------------------------------------------- */
-
-/* The number behind `key ` at the start of a line; -1 when there is none. */
-static int64_t number_behind(const char *text, const char *key)
-{
-    size_t n = strlen(key);
-    for (const char *p = text; p && *p; p = strchr(p, '\n')) {
-        p += *p == '\n';
-        if (strncmp(p, key, n) == 0 && p[n] == ' ')
-            return strtoll(p + n + 1, NULL, 10);
-    }
-    return -1;
-}
-
-/* proc and sys files report size 0, so td_file_read() does not take them. */
-static bool read_small(const char *path, char *to, size_t size)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    size_t n = 0;
-    ssize_t got = fd < 0 ? -1 : 1;
-    while (got > 0 && n < size - 1) {
-        got = read(fd, to + n, size - 1 - n);
-        n += got > 0 ? (size_t)got : 0;
-    }
-    if (fd >= 0)
-        (void)close(fd);
-    to[n] = 0;
-    return got >= 0 && n > 0;
-}
-
-/* Of a control group: version 2 ("0::/path"), or the memory controller of version 1
- * ("4:memory:/path"). `text` is room to work in. */
-static int64_t group_count(const char *root, char *text, size_t size)
-{
-    static const struct {
-        const char *mark, *below, *file;
-    } kinds[] = {{":memory:", "/memory", "memory.oom_control"},
-                 {"0::", "", "memory.events"}};
-    char path[TD_MAX_PATH], own[TD_MAX_PATH];
-    (void)snprintf(path, sizeof(path), "%s/proc/self/cgroup", root);
-    if (!read_small(path, own, sizeof(own)))
-        return -1;
-    for (size_t i = 0; i < TD_COUNT(kinds); i++) {
-        const char *group = strstr(own, kinds[i].mark);
-        if (!group)
-            continue;
-        group += strlen(kinds[i].mark);
-        (void)snprintf(path, sizeof(path), "%s/sys/fs/cgroup%s%.*s/%s", root,
-                       kinds[i].below, (int)strcspn(group, "\n"), group, kinds[i].file);
-        if (read_small(path, text, size))
-            return number_behind(text, "oom_kill");
-    }
-    return -1;
-}
-
-void td_oom_counts_read(const char *root, struct td_oom_counts *out)
-{
-    static const size_t size = 64 * TD_KIB;
-    char path[TD_MAX_PATH];
-    struct td_buf text;
-    *out = (struct td_oom_counts){.host = -1, .group = -1};
-    td_buf_init(&text, size);
-    if (td_buf_reserve(&text, size) != TD_OK)
-        return;
-    (void)snprintf(path, sizeof(path), "%s/proc/vmstat", root);
-    if (read_small(path, text.p, size))
-        out->host = number_behind(text.p, "oom_kill");
-    out->group = group_count(root, text.p, size);
-    td_buf_release(&text);
-}
 
 /* ---- spawning ---------------------------------------------------------------------- */
 
@@ -119,7 +46,7 @@ static void become(char *const *argv, int farewell, const int fd[3], pid_t paren
     sigset_t none;
     (void)sigemptyset(&none);
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
-    (void)setpgid(0, 0);
+    (void)setsid(); /* a terminal's ^C and job control are not for it */
     (void)prctl(PR_SET_PDEATHSIG, farewell);
     if (getppid() == parent && dup2(fd[0], STDIN_FILENO) >= 0 &&
         dup2(fd[1], STDOUT_FILENO) >= 0 && dup2(fd[2], STDERR_FILENO) >= 0)
@@ -208,8 +135,9 @@ const char *td_signal_name(int sig)
     return "a signal";
 }
 
-bool td_child_oom(const struct td_oom_counts *before, const struct td_oom_counts *after,
-                  const char *who, struct td_error *err)
+/* True if a counter rose; then err says so. */
+static bool killed_for_memory(const struct td_oom_counts *before,
+                              const struct td_oom_counts *after, struct td_error *err)
 {
     struct td_sysmem m;
     char bound[TD_ERROR_WHY_MAX] = "";
@@ -217,7 +145,7 @@ bool td_child_oom(const struct td_oom_counts *before, const struct td_oom_counts
     bool host = before->host >= 0 && after->host > before->host;
     if (!group && !host)
         return false;
-    td_error_set(err, TD_E_NOMEM, "%s was killed by the kernel: out of memory", who);
+    td_error_set(err, TD_E_NOMEM, "the engine was killed by the kernel: out of memory");
     if (td_sysmem_read("", &m, NULL) == TD_OK)
         (void)td_sysmem_available(&m, bound, sizeof(bound));
     td_error_why(err, "the kernel's counter of such kills (%s) rose%s%s",
@@ -234,7 +162,7 @@ void td_child_cause(int status, const struct td_oom_counts *before,
     bool spoke = said->code != TD_OK;
     if (WIFSIGNALED(status)) {
         int sig = WTERMSIG(status);
-        if (sig == SIGKILL && td_child_oom(before, after, "the engine", err))
+        if (sig == SIGKILL && killed_for_memory(before, after, err))
             return;
         td_error_set(err, TD_E_PEER, "the engine was killed by signal %d (%s)", sig,
                      td_signal_name(sig));

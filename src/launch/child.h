@@ -2,32 +2,24 @@
 /*
  * A child process with pipes on its standard output and error, and what became of it.
  *
- * The child gets a process group of its own (a ^C in a terminal is the front's alone),
+ * The child gets a session of its own (a ^C in a terminal is the front's alone),
  * /dev/null as standard input, and gets a signal when this process ends in whatever way.
  */
 #ifndef TD_LAUNCH_CHILD_H
 #define TD_LAUNCH_CHILD_H
 
+#include "base/oom.h"
 #include "base/status.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
-/* How often the kernel has killed for lack of memory; -1: not readable. */
-struct td_oom_counts {
-    int64_t host;  /* /proc/vmstat */
-    int64_t group; /* of this process's control group, version 1 or 2 */
-};
-
 struct td_child {
     pid_t pid;          /* 0: none */
     int out_fd, err_fd; /* not blocking; -1: closed */
     struct td_oom_counts before;
 };
-
-/* Counts below `root` ("" for this host; tests give recorded trees). */
-void td_oom_counts_read(const char *root, struct td_oom_counts *out);
 
 /* Runs argv[0], which is a path; `farewell` is the signal for when this process ends. */
 enum td_status td_child_spawn(char *const *argv, int farewell, struct td_child *out,
@@ -40,10 +32,6 @@ void td_child_kill(const struct td_child *c, int signal);
 
 /* Closes the pipes; the child must have ended. */
 void td_child_release(struct td_child *c);
-
-/* Says that the kernel killed `who` for lack of memory here, if a counter rose: true. */
-bool td_child_oom(const struct td_oom_counts *before, const struct td_oom_counts *after,
-                  const char *who, struct td_error *err);
 
 /* "SIGKILL"; some with their usual meaning. Static. */
 const char *td_signal_name(int sig);

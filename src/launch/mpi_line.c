@@ -5,8 +5,12 @@
 #define _POSIX_C_SOURCE 200809L
 #include "launch/mpi_line.h"
 
+#include "base/clock.h"
 #include "base/limits.h"
+#include "launch/child.h"
 
+#include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -183,4 +187,39 @@ enum td_status td_mpi_version(const char *text, struct td_error *err)
     }
     td_error_fix(err, "install Open MPI 4.1 here and on all hosts, first in PATH");
     return TD_E_NO_MPI;
+}
+
+/* What a child prints, at most size - 1 bytes of it, until it ends or time is up. */
+static void listen_to(struct td_child *c, double until, char *text, size_t size)
+{
+    size_t n = 0;
+    int status;
+    bool open = true;
+    while (open && td_clock_now() < until) {
+        struct pollfd p = {.fd = c->out_fd, .events = POLLIN};
+        (void)poll(&p, 1, 100);
+        ssize_t got = read(c->out_fd, text + n, size - 1 - n);
+        n += got > 0 ? (size_t)got : 0;
+        open = n + 1 < size && (got > 0 || (got < 0 && !p.revents));
+    }
+    text[n] = 0;
+    td_child_kill(c, SIGKILL);
+    while (!td_child_ended(c, &status) && td_clock_now() < until + 1)
+        (void)poll(NULL, 0, 1);
+    td_child_release(c);
+}
+
+enum td_status td_mpi_probe(char *out, size_t size, struct td_error *err)
+{
+    static char version[] = "--version";
+    char *argv[] = {out, version, NULL};
+    char text[512];
+    struct td_child child;
+    enum td_status s = td_mpi_find(getenv("PATH"), out, size, err);
+    if (s == TD_OK)
+        s = td_child_spawn(argv, SIGKILL, &child, err);
+    if (s != TD_OK)
+        return s;
+    listen_to(&child, td_clock_now() + 5, text, sizeof(text));
+    return td_mpi_version(text, err);
 }

@@ -48,6 +48,9 @@ int td_mpi_host_of(const struct td_mpi_job *job, int rank);
 enum td_status td_mpi_find(const char *folders, char *out, size_t size,
                            struct td_error *err);
 
+/* Finds mpirun in $PATH, runs it once, and judges its version. */
+enum td_status td_mpi_probe(char *out, size_t size, struct td_error *err);
+
 /* Judges what `mpirun --version` prints: TD_OK for 4.1, TD_E_NO_MPI for all else. */
 enum td_status td_mpi_version(const char *text, struct td_error *err);
 

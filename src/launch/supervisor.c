@@ -166,22 +166,12 @@ static double next_wait(struct td_supervisor *s)
 /* Why several ranks ended; true when they will not do better the next time. */
 static bool ranks_cause(struct td_supervisor *s, int status, struct td_error *why)
 {
-    struct td_oom_counts now;
-    char who[TD_ERROR_HOST_MAX + 32];
+    struct td_watch_rank ranks[TD_MAX_RANKS];
     int killed;
     td_watch_cause(s->watch, status, s->words, why, &killed);
-    if (killed >= 0 && td_mpi_host_of(s->params.job, killed) == 0) {
-        struct td_error oom;
-        td_error_init(&oom);
-        td_oom_counts_read("", &now);
-        (void)snprintf(who, sizeof(who), "rank %d on %s", killed, why->host);
-        if (td_child_oom(&s->child.before, &now, who, &oom)) {
-            (void)snprintf(oom.host, sizeof(oom.host), "%s", why->host);
-            oom.rank = killed;
-            *why = oom;
-        }
-    } else if (killed >= 0 && s->params.examine) {
-        s->params.examine(s->params.self, killed, why);
+    if (killed >= 0 && s->params.examine) {
+        (void)td_watch_ranks(s->watch, td_clock_now(), ranks);
+        s->params.examine(s->params.self, killed, &ranks[killed], why);
     }
     return WIFEXITED(status) && killed < 0 && why->code != TD_E_PEER &&
            why->code != TD_E_TIMEOUT;

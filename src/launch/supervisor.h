@@ -50,9 +50,10 @@ struct td_supervisor_params {
     void (*event)(void *self, const char *line, size_t n);
     /* A line of text: a rank's standard error, or (rank -1) mpirun's. */
     void (*words)(void *self, int rank, const char *line, size_t n);
-    /* Several ranks: rank `rank` on another host was killed; adds to err what the kernel
-     * there says of it. May take seconds. */
-    void (*examine)(void *self, int rank, struct td_error *err);
+    /* Several ranks: this one was killed. Replaces err by more, if its host's kernel
+     * knows more. May take seconds; may be NULL. */
+    void (*examine)(void *self, int rank, const struct td_watch_rank *r,
+                    struct td_error *err);
     /* The engine has ended; it is started again after `wait` seconds, below 0: never. */
     void (*lost)(void *self, const struct td_error *why, double wait);
     /* Each round: hands over what is to be sent (appends to out), and says after how

@@ -136,6 +136,9 @@ static bool take_beat(struct td_watch *w, int rank, const char *line, size_t n,
         r->step_at = now;
     r->beat_at = now;
     r->step = b.step;
+    r->resident = (double)b.resident;
+    r->available = (double)b.available;
+    r->kills = (double)b.kills;
     (void)snprintf(r->phase, sizeof(r->phase), "%s", b.phase);
     return true;
 }
@@ -333,6 +336,9 @@ int td_watch_ranks(const struct td_watch *w, double now,
         const struct rank *r = &w->rank[i];
         out[i] = (struct td_watch_rank){.host = r->host,
                                         .step = r->step,
+                                        .resident = r->resident,
+                                        .available = r->available,
+                                        .kills = r->kills,
                                         .age = r->beat_at > 0 ? now - r->beat_at : -1};
         (void)snprintf(out[i].phase, sizeof(out[i].phase), "%s", r->phase);
     }
@@ -346,7 +352,7 @@ void td_watch_start(struct td_watch *w, double now)
     for (int i = 0; i < w->ranks; i++) {
         struct rank *r = &w->rank[i];
         td_buf_clear(&r->part);
-        r->beat_at = r->step_at = 0;
+        r->beat_at = r->step_at = r->resident = r->available = r->kills = 0;
         r->step = 0;
         *r->phase = 0;
     }
@@ -368,9 +374,7 @@ static void name_hosts(struct td_watch *w)
     for (int i = 0; i < w->ranks; i++) {
         const struct td_cluster_host *h =
             c->n > 1 ? &c->hosts[td_mpi_host_of(w->params.job, i)] : NULL;
-        const char *name = h && h->facts && *h->facts->host ? h->facts->host
-                           : h                              ? h->name
-                                                            : own;
+        const char *name = h && *h->label ? h->label : h ? h->name : own;
         (void)snprintf(w->rank[i].host, sizeof(w->rank[i].host), "%.*s",
                        (int)sizeof(w->rank[i].host) - 1, name);
     }

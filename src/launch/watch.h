@@ -49,7 +49,9 @@ struct td_watch_rank {
     const char *host; /* the host's own name where it is known */
     char phase[16];   /* "" until it was heard of */
     uint64_t step;
-    double age; /* seconds since its last heartbeat, -1: none yet */
+    double age;                 /* seconds since its last heartbeat, -1: none yet */
+    double resident, available; /* bytes, when it was heard of last; 0: unknown */
+    double kills;               /* for lack of memory on its host, until then */
 };
 
 struct td_watch;
@@ -74,8 +76,8 @@ double td_watch_wait(const struct td_watch *w, double now);
 bool td_watch_complete(const struct td_watch *w);
 
 /* Why the job ended; status is mpirun's, as from waitpid(), `words` the last lines that it
- * wrote. *killed is the rank that was killed by SIGKILL, or -1: then the caller may
- * know more. */
+ * wrote. *killed is the rank that was killed by SIGKILL, or -1: the kernel of its host
+ * may know more. */
 void td_watch_cause(const struct td_watch *w, int status, const char *words,
                     struct td_error *err, int *killed);
 

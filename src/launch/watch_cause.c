@@ -90,7 +90,7 @@ static const char *host_named(const struct td_watch *w, const char *node)
     for (int r = 0; r < w->ranks && c->n > 1; r++) {
         const struct td_cluster_host *h = &c->hosts[td_mpi_host_of(w->params.job, r)];
         if (strcmp(h->address, node) == 0 || strcmp(h->name, node) == 0 ||
-            strcmp(w->rank[r].host, node) == 0)
+            strcmp(h->label, node) == 0)
             return w->rank[r].host;
     }
     return NULL;

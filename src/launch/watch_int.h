@@ -13,8 +13,9 @@
 struct rank {
     char host[TD_ERROR_HOST_MAX], phase[16];
     uint64_t step;
-    double beat_at, step_at; /* last heartbeat, last step seen; 0: none yet */
-    struct td_buf part;      /* the beginning of a line */
+    double resident, available, kills; /* as its last heartbeat told them */
+    double beat_at, step_at;           /* last heartbeat, last step seen; 0: none yet */
+    struct td_buf part;                /* the beginning of a line */
 };
 
 struct trouble;

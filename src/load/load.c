@@ -9,6 +9,9 @@
  * processor's cache. Runs are given out in file order. For a device that copies behind
  * our back a thread has two buffers, and fills one while the other is copied.
  *
+ * What comes through the page cache and may lie as it is in the file is read to its
+ * place at once, without a buffer: copying costs as much as the kernel's own copy.
+ *
  * Without page cache, large runs are read directly (O_DIRECT) where the file system
  * allows it; everything else goes through the cache, which is told to forget it.
  */
@@ -32,12 +35,14 @@
 
 enum {
     PAGE = 4096, /* alignment of direct reads; a multiple of every sector size */
-    DIRECT_CHUNK = 2 << 20,   /* large enough for a disk */
+    DIRECT_CHUNK = 2 << 20, /* large enough for a disk */
+    PLACED_CHUNK = 2 << 20,
     CACHED_CHUNK = 512 << 10, /* small enough for a processor's cache */
     MIN_CHUNK = 128 << 10,    /* of small models */
     DIRECT_FROM = 256 << 10,
     DEFAULT_THREADS = 16, /* as many reads at a time as keep a fast disk busy */
-    EVENT_NS = 100000000
+    EVENT_NS = 100000000,
+    MOST_PLACES = 64 /* of one read */
 };
 
 struct loader {
@@ -68,6 +73,7 @@ struct reader {
     char *other;           /* the second one for staging, else the same */
     int area, other_area;  /* their numbers */
     int64_t read, calls;   /* counted here first: no counter is shared by all reads */
+    bool placed;           /* parts of this run that have a place are there */
     int32_t shard;         /* that the files belong to, -1: none */
     int fd, direct;        /* -1: not open, or not possible */
     struct td_error error; /* its failure, until it is handed over */
@@ -145,6 +151,67 @@ static enum td_status read_bytes(struct reader *r, const struct td_run *run, cha
     return TD_OK;
 }
 
+/* Where a part goes without being packed, or NULL. */
+static char *place_of(const struct reader *r, const struct td_part *p)
+{
+    const struct td_load_opts *o = r->l->opts;
+    if (!o->place || (p->slice != p->pitch && p->n_rows > 1))
+        return NULL;
+    return o->place(r->l->self, &r->l->pieces[p->piece], p->row0, p->n_rows);
+}
+
+/* Parts of a run that are read by one call, each to its place. */
+struct scatter {
+    struct iovec to[MOST_PLACES];
+    int n;
+    int64_t offset, bytes; /* in the file */
+};
+
+static enum td_status read_scatter(struct reader *r, const struct td_run *run,
+                                   struct scatter *s)
+{
+    ssize_t got = s->n ? td_preadv(r->fd, s->to, s->n, s->offset) : 0;
+    if (got != (ssize_t)s->bytes)
+        return read_failed(r, run, s->offset, s->bytes, got);
+    r->read += s->bytes;
+    r->calls += s->n > 0;
+    *s = (struct scatter){.offset = s->offset + s->bytes};
+    return TD_OK;
+}
+
+static enum td_status add_place(struct reader *r, const struct td_run *run,
+                                struct scatter *s, char *to, int64_t bytes)
+{
+    enum td_status status = TD_OK;
+    if (bytes == 0)
+        return TD_OK;
+    if (s->n == MOST_PLACES)
+        status = read_scatter(r, run, s);
+    s->to[s->n++] = (struct iovec){.iov_base = to, .iov_len = (size_t)bytes};
+    s->bytes += bytes;
+    return status;
+}
+
+/* Reads a run through the page cache: parts to their places, all else into the buffer,
+ * where it would lie if the whole run was read there. */
+static enum td_status read_places(struct reader *r, const struct td_run *run)
+{
+    struct scatter s = {.offset = run->offset};
+    enum td_status status = TD_OK;
+    for (size_t i = 0; i < run->n_parts && status == TD_OK; i++) {
+        const struct td_part *p = &r->l->plan.parts[run->first + i];
+        int64_t at = s.offset + s.bytes;
+        char *place = place_of(r, p);
+        status = add_place(r, run, &s, r->buffer + (at - run->offset), p->offset - at);
+        if (status == TD_OK)
+            status = add_place(r, run, &s,
+                               place ? place : r->buffer + (p->offset - run->offset),
+                               td_part_span(p));
+    }
+    r->placed = true;
+    return status == TD_OK ? read_scatter(r, run, &s) : status;
+}
+
 /* Reads the run's pages directly. False when that does not work here: the caller then
  * reads through the page cache. */
 static bool read_direct(struct reader *r, const struct td_run *run, char **data)
@@ -175,7 +242,9 @@ static enum td_status read_span(struct reader *r, const struct td_run *run, char
     if (read_direct(r, run, data))
         return TD_OK;
     *data = r->buffer;
-    enum td_status s = read_bytes(r, run, r->buffer, run->offset, run->bytes);
+    enum td_status s = r->l->opts->place
+                           ? read_places(r, run)
+                           : read_bytes(r, run, r->buffer, run->offset, run->bytes);
     forget(r, run);
     return s;
 }
@@ -239,10 +308,12 @@ static enum td_status pack_run(struct reader *r, const struct td_run *run, char 
     enum td_status s = TD_OK;
     for (size_t i = 0; i < run->n_parts && s == TD_OK; i++) {
         const struct td_part *p = &r->l->plan.parts[run->first + i];
-        const char *bytes = run->kind == TD_RUN_ROWS
-                                ? data
-                                : gather(r, p, data + (p->offset - run->offset));
-        s = pack_part(r, p, bytes);
+        if (!r->placed || !place_of(r, p)) {
+            const char *bytes = run->kind == TD_RUN_ROWS
+                                    ? data
+                                    : gather(r, p, data + (p->offset - run->offset));
+            s = pack_part(r, p, bytes);
+        }
         if (s == TD_OK)
             atomic_fetch_add(&r->l->packed, td_part_bytes(p));
     }
@@ -308,6 +379,7 @@ static void *read_all(void *self)
         if (s == TD_OK)
             s = open_shard(r, run->shard);
         next_buffer(r);
+        r->placed = false;
         if (s == TD_OK)
             s = run->kind == TD_RUN_SPAN ? read_span(r, run, &data)
                                          : read_rows(r, run, &data);
@@ -430,7 +502,8 @@ static int64_t staging_limit(const struct td_load_opts *opts)
 /* Bytes that are read at a time. */
 static int64_t chunk_for(const struct td_load_opts *opts, int64_t wanted, bool drop)
 {
-    int64_t chunk = drop ? DIRECT_CHUNK : CACHED_CHUNK;
+    bool places = opts->place || (opts->dev && opts->dev->ops.place);
+    int64_t chunk = drop ? DIRECT_CHUNK : places ? PLACED_CHUNK : CACHED_CHUNK;
     chunk = TD_MAX(TD_MIN(wanted / 64, chunk), (int64_t)MIN_CHUNK);
     return TD_MIN(chunk, staging_limit(opts));
 }

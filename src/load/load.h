@@ -41,6 +41,11 @@ typedef enum td_status (*td_pack_fn)(void *self, const struct td_piece *piece,
                                      int64_t row0, int64_t n_rows, const void *bytes,
                                      struct td_error *err);
 
+/* Where rows row0 .. row0 + n_rows of a piece may be read to, whole rows of all its
+ * columns, instead of being handed to the callback above; NULL: nowhere. */
+typedef void *(*td_place_fn)(void *self, const struct td_piece *piece, int64_t row0,
+                             int64_t n_rows);
+
 enum td_load_cache {
     TD_LOAD_CACHE_AUTO, /* keep when the weights are small next to the free memory */
     TD_LOAD_CACHE_KEEP,
@@ -54,6 +59,7 @@ struct td_load_opts {
     enum td_load_cache cache;
     struct td_dev *dev; /* where the callback packs to; NULL: not said. Reads then go on
                            while it copies */
+    td_place_fn place;  /* may be NULL; gets the same `self` as the callback */
     const atomic_bool *cancel; /* may be NULL; true stops with TD_E_CANCELLED */
 };
 

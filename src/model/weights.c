@@ -246,6 +246,18 @@ static enum td_status receive(void *self, const struct td_piece *p, int64_t row0
     return TD_OK;
 }
 
+/* Where load may put rows of a matrix itself. */
+static void *placed(void *self, const struct td_piece *p, int64_t row0, int64_t n_rows)
+{
+    (void)self;
+    (void)n_rows;
+    const struct target *t = p->user;
+    struct td_dev *dev = t->model->dev;
+    if (t->is_scale || t->place.vector || !dev->ops.place)
+        return NULL;
+    return dev->ops.place(dev, t->place.m, p->dst_row + row0, t->w->dtype);
+}
+
 float td_transformed(enum td_transform t, float x)
 {
     switch (t) {
@@ -361,6 +373,7 @@ enum td_status td_model_read(struct td_model *m, const struct td_load_opts *opts
     struct reading r = {0};
     struct td_load_opts o = *opts;
     o.dev = m->dev;
+    o.place = m->dev->ops.place ? placed : NULL;
     enum td_status s = list_reading(m, &r, err);
     if (s == TD_OK)
         s = td_load(&m->dir, r.pieces, r.n_pieces, &o, receive, NULL, stats, err);

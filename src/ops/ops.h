@@ -324,6 +324,12 @@ struct td_ops {
     void (*pack)(struct td_dev *dev, const struct td_matrix *m, int64_t row, int64_t n,
                  const void *src, enum td_dtype type);
 
+    /* Where such rows may be written instead, on this host, exactly as they are in the
+     * checkpoint; NULL when only pack() can bring them there. The entry may be NULL. The
+     * caller writes them next, with the thread that asked. */
+    void *(*place)(struct td_dev *dev, const struct td_matrix *m, int64_t row,
+                   enum td_dtype type);
+
     /* Host memory that weights pass through on their way to the device, or NULL where
      * pack() is done when it returns. stage() takes n areas of `bytes` side by side, page
      * aligned; until stage_end(), which waits for all, pack() and its like copy from them

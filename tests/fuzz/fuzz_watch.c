@@ -21,10 +21,9 @@ static void ignore(void *self, int rank, const char *line, size_t n)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
-    static struct td_facts facts[2] = {{.host = "a"}, {.host = "b"}};
     static struct td_cluster_host hosts[2] = {
-        {.address = "192.168.200.12", .facts = &facts[0]},
-        {.address = "192.168.200.13", .facts = &facts[1]}};
+        {.address = "192.168.200.12", .label = "a"},
+        {.address = "192.168.200.13", .label = "b"}};
     static const struct td_cluster cluster = {.n = 2, .hosts = hosts};
     static const struct td_mpi_job job = {.cluster = &cluster, .ranks = 2};
     struct td_watch_params p = {

@@ -24,7 +24,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_SEQS = 16, MAX_LEN = 4096 };
+enum { MAX_SEQS = 16, MAX_LEN = 4096, MAX_CLIENTS = 100 };
 
 /* What the engine is playing. */
 struct seq {
@@ -237,7 +237,7 @@ static void open_world(bool hello)
         fail_msg("%s", err.what);
     struct td_http_params h = {.host = "127.0.0.1",
                                .threads = 2,
-                               .max_connections = 100,
+                               .max_connections = MAX_CLIENTS,
                                .max_body = TD_MIB,
                                .idle = 30,
                                .slow = 30,
@@ -669,14 +669,50 @@ static void stop_with_open_streams(void **state)
         (void)close(fd[i]);
 }
 
+/* Who comes when all places are taken is told so, and is served when one is free. */
+static void too_many_clients(void **state)
+{
+    static const char request[] = "{\"prompt\":\"a\",\"max_tokens\":1}";
+    struct td_buf reply;
+    int fds[MAX_CLIENTS], status = 0;
+    (void)state;
+    open_world(true);
+    play(script);
+    wait_ready();
+    for (int i = 0; i < MAX_CLIENTS; i++)
+        fds[i] = dial();
+    for (int i = 0; i < 500 && status != 503; i++) { /* until all are accepted */
+        status = ask("/v1/completions", request, &reply);
+        if (status == 503)
+            assert_non_null(strstr(reply.p, "too_many_connections"));
+        td_buf_release(&reply);
+    }
+    assert_int_equal(status, 503);
+    for (int i = 0; i < MAX_CLIENTS; i++)
+        (void)close(fds[i]);
+    for (int i = 0; i < 500 && status != 200; i++) {
+        status = ask("/v1/completions", request, &reply);
+        td_buf_release(&reply);
+        nap();
+    }
+    assert_int_equal(status, 200);
+    close_world();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tool_calls_stream), cmocka_unit_test(tool_calls_whole),
-        cmocka_unit_test(one_call_only),     cmocka_unit_test(death_at_every_token),
-        cmocka_unit_test(two_deaths),        cmocka_unit_test(cut_at_every_token),
-        cmocka_unit_test(failures),          cmocka_unit_test(not_ready),
-        cmocka_unit_test(many_clients),      cmocka_unit_test(stop_with_open_streams),
+        cmocka_unit_test(tool_calls_stream),
+        cmocka_unit_test(tool_calls_whole),
+        cmocka_unit_test(one_call_only),
+        cmocka_unit_test(death_at_every_token),
+        cmocka_unit_test(two_deaths),
+        cmocka_unit_test(cut_at_every_token),
+        cmocka_unit_test(failures),
+        cmocka_unit_test(not_ready),
+        cmocka_unit_test(many_clients),
+        cmocka_unit_test(too_many_clients),
+        cmocka_unit_test(stop_with_open_streams),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -224,8 +224,9 @@ static void states(void **state)
     td_startup_event(&s, other, sizeof(other) - 1);
     td_startup_event(&s, "{\"rank\":999999}", 15);
     td_startup_event(&s, "{\"rank\":-1}", 11);
-    td_startup_beat(&s, 1, "b", 7, 8);
-    td_startup_beat(&s, TD_MAX_RANKS, "c", 7, 8);
+    const struct td_sign sign = {.host = "b", .resident = 7, .available = 8};
+    td_startup_beat(&s, 1, &sign);
+    td_startup_beat(&s, TD_MAX_RANKS, &sign);
     assert_int_equal(s.ranks, 2);
     assert_int_equal(s.phase, TD_PHASE_LAUNCH); /* the one behind */
     assert_true(s.bytes == 6 && s.of == 20 && s.rate == 3.5 && s.left == 9);

@@ -319,16 +319,17 @@ static void silent_rank(void **state)
     struct td_error err;
     double began = td_clock_now();
     (void)state;
-    assert_int_equal(supervise_ranks(&w,
-                                     "#!/bin/sh\n"
-                                     "echo '[1,1]<stdout>:@hb 1 there 1 1 load'\n"
-                                     "echo '[1,1]<stdout>:{\"event\":\"x\"}'\n"
-                                     "echo '[1,1]<stderr>:hm' >&2\n"
-                                     "i=0; while [ $i -lt 100 ]; do i=$((i + 1))\n"
-                                     "echo \"[1,0]<stdout>:@hb 0 here $i $i load\"\n"
-                                     "sleep 0.1; done\n",
-                                     &err),
-                     TD_OK);
+    assert_int_equal(
+        supervise_ranks(&w,
+                        "#!/bin/sh\n"
+                        "echo '[1,1]<stdout>:@hb 1 there 1 1 load 7 8 9'\n"
+                        "echo '[1,1]<stdout>:{\"event\":\"x\"}'\n"
+                        "echo '[1,1]<stderr>:hm' >&2\n"
+                        "i=0; while [ $i -lt 100 ]; do i=$((i + 1))\n"
+                        "echo \"[1,0]<stdout>:@hb 0 here $i $i load 7 8 9\"\n"
+                        "sleep 0.1; done\n",
+                        &err),
+        TD_OK);
     assert_int_equal(w.events, 1);
     assert_int_equal(w.rank, 1);
     assert_string_equal(w.word, "hm");

@@ -231,13 +231,45 @@ static void finding(void **state)
     (void)rmdir(folder);
 }
 
+static void probing(void **state)
+{
+    char folder[] = "/tmp/tandem-test-XXXXXX", path[128], out[128];
+    char *before = getenv("PATH") ? strdup(getenv("PATH")) : NULL;
+    struct td_error err;
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    (void)snprintf(path, sizeof(path), "%s/mpirun", folder);
+    static const char *const scripts[] = {
+        "#!/bin/sh\necho 'mpirun (Open MPI) 4.1.4'\n",
+        "#!/bin/sh\necho 'mpirun (Open MPI) 5.0.1'\n",
+        "#!/bin/sh\nexit 1\n",
+    };
+    assert_int_equal(setenv("PATH", folder, 1), 0);
+    for (size_t i = 0; i < TD_COUNT(scripts); i++) {
+        FILE *f = fopen(path, "w");
+        assert_non_null(f);
+        (void)fputs(scripts[i], f);
+        (void)fclose(f);
+        assert_int_equal(chmod(path, 0700), 0);
+        td_error_init(&err);
+        assert_int_equal(td_mpi_probe(out, sizeof(out), &err),
+                         i == 0 ? TD_OK : TD_E_NO_MPI);
+        assert_string_equal(out, path);
+    }
+    if (before)
+        assert_int_equal(setenv("PATH", before, 1), 0);
+    free(before);
+    (void)unlink(path);
+    (void)rmdir(folder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_host),  cmocka_unit_test(several_hosts),
         cmocka_unit_test(slurm),     cmocka_unit_test(uneven),
         cmocka_unit_test(no_memory), cmocka_unit_test(versions),
-        cmocka_unit_test(finding),
+        cmocka_unit_test(finding),   cmocka_unit_test(probing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,13 +6,14 @@
 #include "check.h"
 
 #include "base/mem.h"
+#include "launch/evidence.h"
 #include "launch/watch.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static struct td_cluster_host hosts[2];
-static struct td_facts facts[2];
 static struct td_cluster cluster;
 static struct td_mpi_job job;
 
@@ -43,13 +44,11 @@ static struct td_watch *make(struct heard *h)
 {
     struct td_watch *w = NULL;
     memset(hosts, 0, sizeof(hosts));
-    memset(facts, 0, sizeof(facts));
     memset(h, 0, sizeof(*h));
     for (int i = 0; i < 2; i++) {
         (void)snprintf(hosts[i].address, sizeof(hosts[i].address), "192.168.200.1%d",
                        2 + i);
-        (void)snprintf(facts[i].host, sizeof(facts[i].host), "spark-%d", i + 1);
-        hosts[i].facts = &facts[i];
+        (void)snprintf(hosts[i].label, sizeof(hosts[i].label), "spark-%d", i + 1);
     }
     cluster = (struct td_cluster){.n = 2, .hosts = hosts};
     job = (struct td_mpi_job){.cluster = &cluster, .ranks = 2};
@@ -77,8 +76,9 @@ static void said(struct td_watch *w, const char *line)
 static void beat(struct td_watch *w, int rank, int step, const char *phase, double now)
 {
     char line[128];
-    (void)snprintf(line, sizeof(line), "[1,%d]<stdout>:@hb %d spark-%d 1 %d %s", rank,
-                   rank, rank + 1, step, phase);
+    (void)snprintf(line, sizeof(line),
+                   "[1,%d]<stdout>:@hb %d spark-%d 1 %d %s 1073741824 2147483648 3",
+                   rank, rank, rank + 1, step, phase);
     out(w, line, now);
 }
 
@@ -146,7 +146,7 @@ static void pieces(void **state)
     out(w, "[1,0]<stdout>:{\"event\":\"next\"}", 100);
     assert_int_equal(h.events, 3);
     out(w, "[1,1]<stdout>:@hb 1 spar", 101);
-    out(w, "[1,1]<stdout>:k-2 7 42 load", 101);
+    out(w, "[1,1]<stdout>:k-2 7 42 load 1 2 3", 101);
     assert_int_equal(td_watch_ranks(w, 101.5, r), 2);
     assert_string_equal(r[1].host, "spark-2");
     assert_string_equal(r[1].phase, "load");
@@ -156,7 +156,7 @@ static void pieces(void **state)
     beat(w, 0, 1, "load", 101);
     assert_true(td_watch_complete(w));
     /* A rank cannot speak for another. */
-    out(w, "[1,1]<stdout>:@hb 0 spark-2 8 43 serve", 101.5);
+    out(w, "[1,1]<stdout>:@hb 0 spark-2 8 43 serve 1 2 3", 101.5);
     (void)td_watch_ranks(w, 101.5, r);
     assert_string_equal(r[0].phase, "load");
     td_watch_free(w);
@@ -301,6 +301,46 @@ static void killed_rank(void **state)
     td_watch_free(w);
 }
 
+static void memory_kill(void **state)
+{
+    struct td_facts *f = calloc(1, sizeof(*f));
+    struct td_watch_rank r = {.host = "spark-2",
+                              .phase = "warmup",
+                              .age = 1,
+                              .resident = (double)TD_GIB,
+                              .available = (double)TD_GIB,
+                              .kills = 4};
+    struct td_error err;
+    (void)state;
+    assert_non_null(f);
+    td_error_init(&err);
+    td_error_set(&err, TD_E_PEER, "killed");
+    f->kills = (struct td_oom_counts){.host = 3, .group = 1};
+    f->memory = (struct td_sysmem){.total = 8 * TD_GIB,
+                                   .available = 2 * TD_GIB,
+                                   .group_limit = INT64_MAX,
+                                   .space_limit = INT64_MAX,
+                                   .data_limit = INT64_MAX};
+    assert_false(td_evidence_judge(1, &r, f, &err)); /* somebody sent the signal */
+    assert_string_equal(err.what, "killed");
+    f->kills.group = 2;
+    f->n_holders = 1;
+    f->holders[0] = (struct td_holder){.pid = 4711,
+                                       .bytes = 21 * TD_GIB,
+                                       .command = "python3",
+                                       .container = "glm-server"};
+    assert_true(td_evidence_judge(1, &r, f, &err));
+    assert_int_equal(err.code, TD_E_NOMEM);
+    assert_string_equal(err.what, "spark-2 (rank 1) was killed by the kernel: out of "
+                                  "memory, in phase warmup");
+    assert_non_null(
+        strstr(err.why, "python3 (pid 4711, container glm-server) holds 21"));
+    assert_non_null(strstr(err.why, "1.00 GiB were left then and 2.00 GiB are now"));
+    r.age = -1; /* it was never heard of: nothing to compare with */
+    assert_false(td_evidence_judge(1, &r, f, &err));
+    free(f);
+}
+
 static void sentences(void **state)
 {
     static const struct {
@@ -410,7 +450,7 @@ int main(void)
         cmocka_unit_test(standing),    cmocka_unit_test(our_own_sleep),
         cmocka_unit_test(first_cause), cmocka_unit_test(killed_rank),
         cmocka_unit_test(sentences),   cmocka_unit_test(mpirun_killed),
-        cmocka_unit_test(limits),
+        cmocka_unit_test(limits),      cmocka_unit_test(memory_kill),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

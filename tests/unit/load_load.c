@@ -34,6 +34,7 @@ struct sink {
     pthread_mutex_t lock;
     int seen[MAX_PIECES][ROWS]; /* how often each row came */
     int64_t wrong;
+    char *places[MAX_PIECES]; /* of pieces that have one */
     enum td_status fail_with;
     atomic_bool cancel;
     bool cancel_soon;
@@ -161,6 +162,59 @@ static void every_byte_once(void **state)
         assert_true(stats.staging <= TD_MAX_STAGING + TD_MIB);
         if (variants[v].threads == 1)
             assert_int_equal(stats.threads, 1);
+    }
+}
+
+static int64_t row_bytes(const struct td_piece *p)
+{
+    return p->n_cols * td_dtype_bits(fx.dir.tensors[p->tensor].dtype) / 8;
+}
+
+static void *place(void *self, const struct td_piece *p, int64_t row0, int64_t n_rows)
+{
+    const struct sink *s = self;
+    char *to = s->places[p - s->pieces];
+    (void)n_rows;
+    return to ? to + row0 * row_bytes(p) : NULL;
+}
+
+/* Two pieces of three have a place, where every row must be that was not handed over. */
+static void to_their_places(void **state)
+{
+    static const struct td_load_opts variants[] = {
+        {.cache = TD_LOAD_CACHE_KEEP, .place = place},
+        {.cache = TD_LOAD_CACHE_KEEP, .place = place, .staging = 3000},
+        {.cache = TD_LOAD_CACHE_DROP, .place = place, .threads = 2},
+    };
+    (void)state;
+    for (size_t v = 0; v < TD_COUNT(variants); v++) {
+        struct td_load_stats stats;
+        struct td_error err;
+        int64_t placed = 0;
+        for (size_t i = 0; i < fx.n; i++)
+            if (i % 3 != 2)
+                fx.sink.places[i] = td_calloc(
+                    (size_t)(fx.pieces[i].n_rows * row_bytes(&fx.pieces[i])) + 1, 1);
+        assert_int_equal(load(&variants[v], &stats, &err), TD_OK);
+        assert_int_equal(stats.bytes, fx.bytes);
+        for (size_t i = 0; i < fx.n; i++) {
+            const struct td_piece *p = &fx.pieces[i];
+            for (int64_t r = 0; r < p->n_rows; r++) {
+                if (fx.sink.seen[i][r] == 0) {
+                    assert_non_null(fx.sink.places[i]);
+                    char *copy = td_strndup(fx.sink.places[i] + r * row_bytes(p),
+                                            (size_t)row_bytes(p));
+                    (void)pack(&fx.sink, p, r, 1, copy, NULL);
+                    td_free(copy);
+                    placed++;
+                }
+                assert_int_equal(fx.sink.seen[i][r], 1);
+            }
+            td_free(fx.sink.places[i]);
+            fx.sink.places[i] = NULL;
+        }
+        assert_int_equal(fx.sink.wrong, 0);
+        assert_true(placed > (v < 2 ? 1200 : 0));
     }
 }
 
@@ -427,10 +481,10 @@ int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
-        TEST(every_byte_once),  TEST(copied_later),  TEST(nothing_to_load),
-        TEST(pieces_outside),   TEST(failing_reads), TEST(file_that_shrinks),
-        TEST(failing_callback), TEST(cancelled),     TEST(failing_allocations),
-        TEST(too_long_a_row),   TEST(events),
+        TEST(every_byte_once),     TEST(to_their_places),  TEST(copied_later),
+        TEST(nothing_to_load),     TEST(pieces_outside),   TEST(failing_reads),
+        TEST(file_that_shrinks),   TEST(failing_callback), TEST(cancelled),
+        TEST(failing_allocations), TEST(too_long_a_row),   TEST(events),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -157,6 +157,15 @@ static size_t ref_matrix_bytes(const struct td_dev *dev, enum td_mat_type type,
     return ((size_t)n * (size_t)k * element(type) + 63) / 64 * 64;
 }
 
+static void *ref_place(struct td_dev *dev, const struct td_matrix *m, int64_t row,
+                       enum td_dtype type)
+{
+    if (type == TD_DTYPE_F16)
+        return NULL;
+    td_cpu_place((struct td_cpu *)dev, m, row);
+    return (char *)m->data + (size_t)(row * m->k) * element(m->type);
+}
+
 static void ref_pack(struct td_dev *dev, const struct td_matrix *m, int64_t row,
                      int64_t n, const void *src, enum td_dtype type)
 {
@@ -185,6 +194,7 @@ void td_ref_fill_memory(struct td_ops *ops)
     ops->sync = ref_sync;
     ops->matrix_bytes = ref_matrix_bytes;
     ops->pack = ref_pack;
+    ops->place = ref_place;
     ops->stage = NULL; /* packed is copied */
     ops->stage_wait = NULL;
     ops->stage_end = NULL;

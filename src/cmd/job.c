@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which machines and ranks a verb runs on. See job.h.
+ */
+#define _XOPEN_SOURCE 700 /* realpath */
+#include "cmd/job.h"
+
+#include "base/mem.h"
+#include "cmd/options.h"
+#include "launch/evidence.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Of the watch: silence is noticed within two seconds; the ranks' own watchdog is sooner
+ * than the limits for a step that stands still. */
+static const double FIRST_BEAT = 10, SILENT = 1.5, MARGIN = 1.5;
+
+/* What ranks need to know of this process's environment. */
+static const char *const VARIABLES[] = {"OMP_WAIT_POLICY", NULL};
+
+bool td_cmd_job_wanted(const struct td_conf *conf)
+{
+    const char *hosts = td_conf_str(conf, TD_O_HOSTS);
+    if (td_conf_is_set(conf, TD_O_WORLD))
+        return false;
+    return (hosts && strchr(hosts, ',')) ||
+           (td_conf_is_set(conf, TD_O_TP) && td_conf_int(conf, TD_O_TP) > 1);
+}
+
+static enum td_status join(struct td_cmd_job *job, const struct td_conf *conf,
+                           struct td_error *err)
+{
+    const char *hosts = td_conf_str(conf, TD_O_HOSTS);
+    struct td_join_options o = {.fabric = td_conf_str(conf, TD_O_FABRIC),
+                                .ssh = td_conf_str(conf, TD_O_SSH),
+                                .model = job->model,
+                                .build = td_build,
+                                .version = td_version};
+    if (!hosts || !strchr(hosts, ',')) {
+        job->cluster.n = 1;
+        return TD_OK;
+    }
+    return td_cluster_join(hosts, &o, &job->cluster, err);
+}
+
+enum td_status td_cmd_job_open(struct td_cmd_job *job, const struct td_conf *conf,
+                               const char *model, struct td_error *err)
+{
+    char path[PATH_MAX];
+    if (!realpath(model, path))
+        return td_error_set(err, TD_E_NOT_FOUND, "cannot find %s: %s", model,
+                            strerror(errno));
+    (void)snprintf(job->model, sizeof(job->model), "%s", path);
+    enum td_status s = td_mpi_probe(job->mpirun, sizeof(job->mpirun), err);
+    if (s == TD_OK)
+        s = join(job, conf, err);
+    if (s != TD_OK)
+        return s;
+    job->mpi = (struct td_mpi_job){.mpirun = job->mpirun,
+                                   .cluster = &job->cluster,
+                                   .ranks = td_conf_is_set(conf, TD_O_TP)
+                                                ? (int)td_conf_int(conf, TD_O_TP)
+                                                : job->cluster.n,
+                                   .ssh = td_conf_str(conf, TD_O_SSH),
+                                   .root = geteuid() == 0,
+                                   .env = VARIABLES};
+    job->limits = (struct td_watch_limits){
+        .first = FIRST_BEAT,
+        .silent = SILENT,
+        .still = td_conf_real(conf, TD_O_RANK_TIMEOUT) * MARGIN,
+        .load = td_conf_real(conf, TD_O_LOAD_TIMEOUT) * MARGIN};
+    return TD_OK;
+}
+
+void td_cmd_job_close(struct td_cmd_job *job)
+{
+    td_cluster_release(&job->cluster);
+}
+
+/* ---- the command ------------------------------------------------------------------------ */
+
+/* Options that this process has used up, or that are not the ranks' business. */
+static bool is_ours(size_t option)
+{
+    static const size_t ours[] = {TD_O_CONFIG, TD_O_HELP, TD_O_EVENT_LOG, TD_O_HOSTS,
+                                  TD_O_FABRIC, TD_O_SSH,  TD_O_TP};
+    for (size_t i = 0; i < TD_COUNT(ours); i++)
+        if (ours[i] == option)
+            return true;
+    return false;
+}
+
+void td_cmd_job_command(const struct td_cmd_job *job, const struct td_conf *conf,
+                        const char *name, unsigned verb, const char *model,
+                        struct td_argv *out)
+{
+    char self[TD_MAX_PATH] = "";
+    ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+    td_argv_add(out, n > 0 ? self : "/proc/self/exe");
+    td_argv_pair(out, name, job ? job->model : model);
+    for (size_t i = 0; i < conf->count; i++) {
+        const struct td_opt_value *v = &conf->values[i];
+        if ((conf->opts[i].verbs & verb) && !is_ours(i) &&
+            v->origin != TD_FROM_DEFAULT && v->s)
+            td_argv_addf(out, "--%s=%s", conf->opts[i].name, v->s);
+    }
+    if (job)
+        td_argv_addf(out, "--world=%d", job->mpi.ranks);
+}
+
+void td_cmd_job_examine(const struct td_cmd_job *job, int rank,
+                        const struct td_watch_rank *r, struct td_error *err)
+{
+    int host = td_mpi_host_of(&job->mpi, rank);
+    struct td_evidence_params p = {
+        .address = host > 0 ? job->cluster.hosts[host].address : NULL,
+        .ssh = job->mpi.ssh,
+        .build = td_build,
+        .version = td_version};
+    struct td_facts *f = td_calloc(1, sizeof(*f));
+    struct td_error ignored;
+    td_error_init(&ignored);
+    if (f && td_evidence_read(&p, f, &ignored) == TD_OK)
+        (void)td_evidence_judge(rank, r, f, err);
+    if (f)
+        td_facts_release(f);
+    td_free(f);
+}
+
+/* ---- what is shown ---------------------------------------------------------------------- */
+
+void td_cmd_job_print(const struct td_cmd_job *job)
+{
+    const struct td_cluster *c = &job->cluster;
+    for (int i = 1; i < c->n; i++) {
+        const struct td_cluster_host *a = &c->hosts[0], *b = &c->hosts[i];
+        const struct td_link *l = td_cluster_link(c, 0, i);
+        (void)fprintf(stderr, "fabric  %s %s  <->  %s %s   %s  %.1f us  %.1f GB/s\n",
+                      a->label, a->address, b->label, b->address, a->iface,
+                      l->latency_us, l->gbytes);
+    }
+    if (c->n < 2)
+        (void)fprintf(stderr, "ranks   %d on this host\n", job->mpi.ranks);
+    (void)fflush(stderr);
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Several ranks for a verb that computes: which machines, which network, which mpirun,
+ * found before anything is started. `--tp N` alone means N ranks on this machine;
+ * `--hosts a,b` one rank on each machine, or N / machines with `--tp N`.
+ *
+ *     struct td_cmd_job job = {0};
+ *     if (td_cmd_job_wanted(conf))
+ *         st = td_cmd_job_open(&job, conf, model, err);
+ *     ... job.mpi describes how mpirun starts them ...
+ *     td_cmd_job_close(&job);
+ */
+#ifndef TD_CMD_JOB_H
+#define TD_CMD_JOB_H
+
+#include "base/conf.h"
+#include "base/limits.h"
+#include "launch/argv.h"
+#include "launch/hosts.h"
+#include "launch/mpi_line.h"
+#include "launch/watch.h"
+
+struct td_cmd_job {
+    struct td_cluster cluster;
+    struct td_mpi_job mpi;
+    struct td_watch_limits limits;
+    char mpirun[TD_MAX_PATH];
+    char model[TD_MAX_PATH]; /* absolute: it has to mean the same everywhere */
+};
+
+/* Is more than one rank asked for? Not when this process is a rank itself. */
+bool td_cmd_job_wanted(const struct td_conf *conf);
+
+/* Finds mpirun, joins the hosts, chooses the network. Takes seconds. Errors: those of
+ * td_cluster_join() and td_mpi_probe(), TD_E_HOSTS, TD_E_NOT_FOUND. */
+enum td_status td_cmd_job_open(struct td_cmd_job *job, const struct td_conf *conf,
+                               const char *model, struct td_error *err);
+void td_cmd_job_close(struct td_cmd_job *job);
+
+/* Appends this program, a verb, the model, and all options that `verb` takes as they were
+ * given to us in whatever way (flag, variable, file); those that say where ranks run
+ * become --world. `job` NULL: one rank, the model as it was given. */
+void td_cmd_job_command(const struct td_cmd_job *job, const struct td_conf *conf,
+                        const char *name, unsigned verb, const char *model,
+                        struct td_argv *out);
+
+/* For the supervisor: a rank was killed; asks its host. */
+void td_cmd_job_examine(const struct td_cmd_job *job, int rank,
+                        const struct td_watch_rank *r, struct td_error *err);
+
+/* Prints the lines that tell about the network, "fabric  a 1.2.3.4  <->  ...". */
+void td_cmd_job_print(const struct td_cmd_job *job);
+
+#endif
