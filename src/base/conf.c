@@ -417,7 +417,9 @@ static void add_help(const struct td_opt *o, struct td_buf *out)
 enum td_status td_conf_help(const struct td_conf *c, unsigned verbs, struct td_buf *out)
 {
     for (size_t i = 0; i < c->count; i++) {
-        if (c->opts[i].verbs & verbs)
+        bool internal =
+            strncmp(c->opts[i].help, TD_OPT_INTERNAL, sizeof(TD_OPT_INTERNAL) - 1) == 0;
+        if ((c->opts[i].verbs & verbs) && !internal)
             add_help(&c->opts[i], out);
     }
     return out->status;

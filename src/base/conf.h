@@ -26,6 +26,9 @@ enum td_opt_kind {
     TD_OPT_CHOICE /* one of the words of `arg`, separated by | */
 };
 
+/* How the help of an option begins that only tandem itself uses: not for people. */
+#define TD_OPT_INTERNAL "(internal) "
+
 struct td_opt {
     const char *name;
     char letter; /* short flag, 0 for none */
@@ -89,7 +92,8 @@ const char *td_conf_str(const struct td_conf *c, size_t opt); /* NULL when unset
 
 struct td_buf;
 
-/* Appends the help text of the options of `verbs`, two columns, 80 wide. */
+/* Appends the help text of the options of `verbs`, two columns, 80 wide; internal ones
+ * are left out. */
 enum td_status td_conf_help(const struct td_conf *c, unsigned verbs,
                             struct td_buf *out);
 

@@ -48,6 +48,11 @@ void td_cmd_job_command(const struct td_cmd_job *job, const struct td_conf *conf
 void td_cmd_job_examine(const struct td_cmd_job *job, int rank,
                         const struct td_watch_rank *r, struct td_error *err);
 
+/* Runs a verb that works in a terminal (`run`, `bench`) on all ranks: its name, its bit,
+ * its options and arguments as this process has them. Returns the verb's exit status. */
+int td_cmd_job_run(const struct td_conf *conf, const char *name, unsigned verb,
+                   struct td_error *err);
+
 /* Prints the lines that tell about the network, "fabric  a 1.2.3.4  <->  ...". */
 void td_cmd_job_print(const struct td_cmd_job *job);
 

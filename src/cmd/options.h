@@ -124,10 +124,11 @@
       "largest body of a request (at most 64M)")                                       \
     X(IDLE_TIMEOUT, "idle-timeout", 0, TD_OPT_REAL, TD_VERB_SERVE, "SECONDS", "75", 1, \
       86400, "a connection that does nothing for so long is closed")                   \
-    X(SOCKET, "socket", 0, TD_OPT_STR, TD_VERB_WORKER, "PATH", NULL, 0, 0,             \
-      "where the server listens for its worker")                                       \
+    X(SOCKET, "socket", 0, TD_OPT_STR, TD_VERB_WORKER | TD_VERB_RUN | TD_VERB_BENCH,   \
+      "PATH", NULL, 0, 0,                                                              \
+      TD_OPT_INTERNAL "where whoever started rank 0 listens for it")                   \
     X(WORLD, "world", 0, TD_OPT_INT, TD_VERBS_ENGINE, "N", NULL, 1, TD_MAX_RANKS,      \
-      "this process is one of N ranks; set by tandem itself")                          \
+      TD_OPT_INTERNAL "this process is one of N ranks")                                \
     X(RANK_TIMEOUT, "rank-timeout", 0, TD_OPT_REAL, TD_VERBS_ENGINE, "SECONDS", "3",   \
       0.1, 86400, "a rank whose step stands still for so long is given up")            \
     X(LOAD_TIMEOUT, "load-timeout", 0, TD_OPT_REAL, TD_VERBS_ENGINE, "SECONDS", "300", \

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "launch/child.h"
+#include "launch/hand.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -203,7 +204,7 @@ static enum td_status bury(struct td_supervisor *s, int status, struct td_error 
     td_child_release(&s->child);
     close_fd(&s->fd);
     close_fd(&s->listen_fd);
-    if (for_good || s->failures >= TD_MAX_ENGINE_FAILURES)
+    if (for_good || s->params.once || s->failures >= TD_MAX_ENGINE_FAILURES)
         wait = -1;
     td_event_error(&why);
     s->params.lost(s->params.self, &why, wait);
@@ -226,6 +227,12 @@ void td_supervisor_works(struct td_supervisor *s)
 {
     s->ever_worked = true;
     s->failures = 0;
+}
+
+enum td_status td_supervisor_hand_over(struct td_supervisor *s, pid_t *pid,
+                                       struct td_error *err)
+{
+    return td_hand_over(s->fd, pid, err);
 }
 
 int td_supervisor_ranks(const struct td_supervisor *s,
@@ -448,6 +455,9 @@ static enum td_status check_child(struct td_supervisor *s, struct td_error *err)
     if (!td_child_ended(&s->child, &status))
         return TD_OK;
     read_pipes(s);
+    bool in_order = s->params.once && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    if (in_order)
+        atomic_store(&s->stop, true);
     if (!atomic_load(&s->stop))
         return bury(s, status, err);
     td_child_release(&s->child);
@@ -506,8 +516,13 @@ static enum td_status build_command(struct td_supervisor *s, struct td_error *er
 {
     struct td_mpi_job *job = s->params.job;
     struct td_argv own = {0};
-    td_argv_list(&own, s->params.argv);
-    td_argv_pair(&own, "--socket", s->path);
+    for (size_t i = 0; s->params.argv[i]; i++) {
+        if (i > 0 && i == s->params.socket_at)
+            td_argv_pair(&own, "--socket", s->path);
+        td_argv_add(&own, s->params.argv[i]);
+    }
+    if (s->params.socket_at == 0)
+        td_argv_pair(&own, "--socket", s->path);
     enum td_status st = td_argv_done(&own, err);
     if (st != TD_OK || !job) {
         s->argv = own;

@@ -29,11 +29,14 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/types.h>
 
 struct td_supervisor;
 
 struct td_supervisor_params {
-    char *const *argv; /* the command; --socket PATH is put behind it. Borrowed. */
+    char *const *argv; /* the command. Borrowed. */
+    size_t socket_at;  /* --socket PATH comes before this word of it; 0: behind all */
+    bool once;         /* never started again; with status 0 it ends in order */
     /* Several ranks: how mpirun starts them; `command` and `tagged` are set here. NULL:
      * the command is the engine. Borrowed. */
     struct td_mpi_job *job;
@@ -65,7 +68,7 @@ enum td_status td_supervisor_new(const struct td_supervisor_params *params,
                                  struct td_supervisor **out, struct td_error *err);
 
 /* Runs until td_supervisor_stop(), then ends the engine: TD_OK. Fails with the engine's
- * cause when it is not started again. */
+ * cause when it is not started again. `once`: TD_OK too when it ends with status 0. */
 enum td_status td_supervisor_run(struct td_supervisor *s, struct td_error *err);
 void td_supervisor_free(struct td_supervisor *s);
 
@@ -78,6 +81,11 @@ void td_supervisor_end_engine(struct td_supervisor *s, const struct td_error *wh
 
 /* The engine's process, 0 when there is none. */
 int td_supervisor_pid(const struct td_supervisor *s);
+
+/* Gives this process's standard files to the engine (rank 0), which is connected
+ * (launch/hand.h). *pid is its process. */
+enum td_status td_supervisor_hand_over(struct td_supervisor *s, pid_t *pid,
+                                       struct td_error *err);
 
 /* What is known of each rank; their number, 0 when there is one engine only. */
 int td_supervisor_ranks(const struct td_supervisor *s,
