@@ -6,7 +6,7 @@
 #include "ops/limits.h"
 
 #include "base/clock.h"
-#include "base/cpu.h"
+#include "base/cores.h"
 #include "base/mem.h"
 #include "ops/cpu.h"
 
@@ -138,19 +138,23 @@ enum td_status td_limits_measure(int threads, size_t bytes, struct td_limits *ou
     int64_t pieces = (int64_t)((n + PIECE - 1) / PIECE);
     struct td_limits best = {0};
     struct td_team *team = NULL;
+    struct td_cores *cores = NULL;
     struct timed *t = td_alloc_aligned(sizeof(*t));
     char *data = td_alloc_aligned((size_t)(pieces * PIECE));
     enum td_status s = TD_OK;
     if (!t || !data)
         s = td_error_set(err, TD_E_NOMEM, "no memory to measure the processor with");
     if (s == TD_OK)
-        s = td_team_new(threads ? threads : td_cpu_cores(), NULL, &team, err);
+        s = td_cores_new(&(struct td_cores_params){.threads = threads}, &cores, err);
+    if (s == TD_OK)
+        s = td_team_new(td_cores_threads(cores), cores, &team, err);
     if (s == TD_OK) {
         t->data = data;
         measure(team, t, pieces, &best);
         *out = best;
     }
     td_team_free(team);
+    td_cores_free(cores);
     td_free_aligned(data, (size_t)(pieces * PIECE));
     td_free_aligned(t, sizeof(*t));
     return s;
