@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Gated attention over the paged cache.
+ * Gated attention over the paged cache: the way in, and scores and values in plain f32,
+ * for what attend.cu does not take.
  *
  * A block works for one row and one kv head, on up to HEADS of its query heads at a time.
  * It takes the row's context TD_CUDA_SPLIT tokens at a time: two threads share a token
@@ -55,6 +56,7 @@ static __global__ void __launch_bounds__(QKV_THREADS)
 {
     __shared__ float y[TD_CUDA_MAX_DIM];
     int32_t row = (int32_t)blockIdx.x, h = (int32_t)blockIdx.y, dim = a.head_dim;
+    td_wait();
     int32_t pos = b.pos[row], seq = b.seq[row], half = a.rotary / 2;
     bool query = h < a.n_heads;
     if (seq < 0)
@@ -93,10 +95,11 @@ static __global__ void __launch_bounds__(QKV_THREADS)
 extern "C" void td_cuda_qkv(const struct td_cuda_ctx *c, const struct td_qkv_args *a)
 {
     dim3 grid((unsigned)a->batch->rows, (unsigned)(a->n_heads + a->n_kv));
+    c->made->x = NULL;
     if (c->numerics == TD_NUM_BF16)
-        qkv_head<uint16_t><<<grid, QKV_THREADS, 0, c->stream>>>(*a, *a->batch);
+        td_start(c, qkv_head<uint16_t>, grid, QKV_THREADS, 0, *a, *a->batch);
     else
-        qkv_head<float><<<grid, QKV_THREADS, 0, c->stream>>>(*a, *a->batch);
+        td_start(c, qkv_head<float>, grid, QKV_THREADS, 0, *a, *a->batch);
 }
 
 /* ---- scores and values ---- */
@@ -183,6 +186,7 @@ static __global__ void __launch_bounds__(ATTN_THREADS)
     attention_part(const struct attend a, const struct td_batch b)
 {
     __shared__ struct attend_shared s;
+    td_wait();
     int32_t row = a.row0 + (int32_t)blockIdx.x, kv_head = (int32_t)blockIdx.y;
     int32_t seq = b.seq[row], group = a.n_heads / a.n_kv, d = (int32_t)threadIdx.x;
     if (seq < 0)
@@ -256,6 +260,7 @@ static __global__ void __launch_bounds__(ATTN_THREADS)
 {
     int64_t at = (int64_t)blockIdx.x * a.n_heads + blockIdx.y;
     int32_t d = (int32_t)threadIdx.x;
+    td_wait();
     if (b.seq[blockIdx.x] < 0 || d >= a.dim)
         return;
     int32_t n = b.pos[blockIdx.x] / a.split + 1;
@@ -284,20 +289,23 @@ static void run(const struct td_cuda_ctx *c, const struct td_attention_args *arg
         int32_t parts = TD_MIN((longest + c->split - 1) / c->split, a.splits);
         dim3 grid((unsigned)b->n_decode, (unsigned)a.n_kv, (unsigned)parts);
         dim3 heads((unsigned)b->n_decode, (unsigned)a.n_heads);
-        attention_part<T><<<grid, ATTN_THREADS, 0, c->stream>>>(a, *b);
-        attention_join<<<heads, ATTN_THREADS, 0, c->stream>>>(a, *b);
+        td_start(c, attention_part<T>, grid, ATTN_THREADS, 0, a, *b);
+        td_start(c, attention_join, heads, ATTN_THREADS, 0, a, *b);
     }
     if (b->rows > b->n_decode) {
         dim3 grid((unsigned)(b->rows - b->n_decode), (unsigned)a.n_kv);
         a.row0 = b->n_decode;
         a.split = 0;
-        attention_part<T><<<grid, ATTN_THREADS, 0, c->stream>>>(a, *b);
+        td_start(c, attention_part<T>, grid, ATTN_THREADS, 0, a, *b);
     }
 }
 
 extern "C" void td_cuda_attention(const struct td_cuda_ctx *c,
                                   const struct td_attention_args *a)
 {
+    c->made->x = NULL;
+    if (td_cuda_attend(c, a))
+        return;
     if (c->numerics == TD_NUM_BF16)
         run<uint16_t>(c, a);
     else

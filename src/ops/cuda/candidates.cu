@@ -13,10 +13,10 @@
 enum {
     THREADS = 256,
     KEEP = TD_CANDIDATES,
-    PART = 8192,                       /* columns of a block */
-    ROOM = KEEP * (PART / THREADS),    /* keys that can reach the bound */
-    ROUND = THREADS * 8,               /* keys that the last block takes at a time */
-    LISTS = (ROUND - KEEP) / KEEP      /* of these, from parts */
+    PART = 8192,                    /* columns of a block */
+    ROOM = KEEP * (PART / THREADS), /* keys that can reach the bound */
+    ROUND = THREADS * 8,            /* keys that the last block takes at a time */
+    LISTS = (ROUND - KEEP) / KEEP   /* of these, from parts */
 };
 
 /* What a part leaves: its best keys in falling order, 0 where there are no more. */

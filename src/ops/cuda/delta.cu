@@ -22,6 +22,8 @@
 
 enum {
     CONV_THREADS = 256,
+    CONV_MOST = TD_CUDA_MAX_CONV,
+    CONV_STRIP = 16,
     DELTA_THREADS = 256,
     DELTA_WARPS = DELTA_THREADS / WARP,
     COLS = 32,
@@ -40,31 +42,91 @@ TD_DEVICE float conv_input(const struct td_conv_args &a, const struct td_batch &
                              : state[(int64_t)(a.width - 1 + at) * a.channels + ch];
 }
 
-/* y of all rows; the states stay as they are. */
+/* Generated rows: y, and the state moves on. */
 static __global__ void __launch_bounds__(CONV_THREADS)
-    conv_row(const struct td_conv_args a, const struct td_batch b)
+    conv_step(const struct td_conv_args a, const struct td_batch b)
 {
-    int32_t row = (int32_t)blockIdx.x, seq = b.seq[row];
+    int32_t row = (int32_t)blockIdx.x, keep = a.width - 1;
     int32_t ch = (int32_t)blockIdx.y * CONV_THREADS + (int32_t)threadIdx.x;
-    if (seq < 0 || ch >= a.channels)
+    bool valid = ch < a.channels && b.seq[row] >= 0;
+    float *state = a.state + (int64_t)b.slot[row] * keep * a.channels + ch;
+    float window[CONV_MOST] = {}, w[CONV_MOST] = {}, sum = 0.0f;
+#pragma unroll
+    for (int32_t i = 0; i < CONV_MOST; i++)
+        if (i < a.width && valid)
+            w[i] = a.w[(int64_t)ch * a.width + i];
+#pragma unroll
+    for (int32_t i = 0; i < CONV_MOST; i++)
+        if (i < keep && valid && b.pos[row] != 0)
+            window[i] = state[(int64_t)i * a.channels];
+    td_wait();
+    if (!valid)
         return;
-    int32_t first = b.row0[seq], keep = a.width - 1;
-    const float *state = a.state + (int64_t)b.slot[seq] * keep * a.channels;
-    const float *w = a.w + (int64_t)ch * a.width;
-    float sum = 0.0f;
-    for (int32_t i = 0; i <= keep; i++)
-        sum =
-            fmaf(w[i], conv_input(a, b, state, first, row - first - keep + i, ch), sum);
+    float u = a.u[(int64_t)row * a.channels + ch];
+#pragma unroll
+    for (int32_t i = 0; i < CONV_MOST; i++)
+        if (i < a.width)
+            sum = fmaf(w[i], i == keep ? u : window[i], sum);
     a.y[(int64_t)row * a.channels + ch] = td_silu(sum);
+#pragma unroll
+    for (int32_t i = 0; i < CONV_MOST; i++)
+        if (i < keep)
+            state[(int64_t)i * a.channels] =
+                i + 1 == keep ? u : window[i + 1 < CONV_MOST ? i + 1 : i];
 }
 
-/* The last inputs of every sequence become its state; oldest first, so that a state that
- * is shifted is read before it is overwritten. */
+/* y of CONV_STRIP rows from `from` on; the states stay as they are. A thread slides a
+ * window along its channel, and fills it anew where another sequence begins. */
+static __global__ void __launch_bounds__(CONV_THREADS)
+    conv_rows(const struct td_conv_args a, const struct td_batch b, int32_t from)
+{
+    int32_t row0 = from + (int32_t)blockIdx.x * CONV_STRIP, keep = a.width - 1;
+    int32_t ch = (int32_t)blockIdx.y * CONV_THREADS + (int32_t)threadIdx.x;
+    float window[CONV_MOST] = {}, w[CONV_MOST] = {};
+    int32_t before = -1;
+    td_wait();
+    if (ch >= a.channels)
+        return;
+#pragma unroll
+    for (int32_t i = 0; i < CONV_MOST; i++)
+        if (i < a.width)
+            w[i] = a.w[(int64_t)ch * a.width + i];
+    for (int32_t row = row0; row < min(row0 + CONV_STRIP, b.rows); row++) {
+        int32_t seq = b.seq[row];
+        if (seq < 0)
+            continue;
+        if (seq != before) {
+            int32_t first = b.row0[seq];
+            const float *state = a.state + (int64_t)b.slot[seq] * keep * a.channels;
+#pragma unroll
+            for (int32_t i = 0; i < CONV_MOST; i++)
+                if (i < keep)
+                    window[i] =
+                        conv_input(a, b, state, first, row - first - keep + i, ch);
+        }
+        before = seq;
+        float sum = 0.0f, u = a.u[(int64_t)row * a.channels + ch];
+#pragma unroll
+        for (int32_t i = 0; i < CONV_MOST; i++)
+            if (i < a.width)
+                sum = fmaf(w[i], i == keep ? u : window[i], sum);
+        a.y[(int64_t)row * a.channels + ch] = td_silu(sum);
+#pragma unroll
+        for (int32_t i = 0; i < CONV_MOST; i++)
+            if (i < keep)
+                window[i] = i + 1 == keep ? u : window[i + 1 < CONV_MOST ? i + 1 : i];
+    }
+}
+
+/* The last inputs of a piece become its sequence's state; oldest first, so that a state
+ * that is shifted is read before it is overwritten. */
 static __global__ void __launch_bounds__(CONV_THREADS)
     conv_state(const struct td_conv_args a, const struct td_batch b)
 {
-    int32_t seq = (int32_t)blockIdx.x, first = b.row0[seq];
+    int32_t seq = b.n_decode + (int32_t)blockIdx.x;
     int32_t ch = (int32_t)blockIdx.y * CONV_THREADS + (int32_t)threadIdx.x;
+    td_wait();
+    int32_t first = b.row0[seq];
     if (b.seq[first] < 0 || ch >= a.channels)
         return;
     int32_t n = b.row0[seq + 1] - first, keep = a.width - 1;
@@ -78,10 +140,16 @@ extern "C" void td_cuda_conv(const struct td_cuda_ctx *c, const struct td_conv_a
 {
     const struct td_batch *b = a->batch;
     unsigned wide = (unsigned)((a->channels + CONV_THREADS - 1) / CONV_THREADS);
-    dim3 rows((unsigned)b->rows, wide),
-        seqs((unsigned)(b->n_decode + b->n_prefill), wide);
-    conv_row<<<rows, CONV_THREADS, 0, c->stream>>>(*a, *b);
-    conv_state<<<seqs, CONV_THREADS, 0, c->stream>>>(*a, *b);
+    int32_t rows = b->rows - b->n_decode;
+    dim3 steps((unsigned)b->n_decode, wide), seqs((unsigned)b->n_prefill, wide);
+    dim3 strips((unsigned)((rows + CONV_STRIP - 1) / CONV_STRIP), wide);
+    c->made->x = NULL;
+    if (b->n_decode)
+        td_start(c, conv_step, steps, CONV_THREADS, 0, *a, *b);
+    if (rows)
+        td_start(c, conv_rows, strips, CONV_THREADS, 0, *a, *b, b->n_decode);
+    if (b->n_prefill)
+        td_start(c, conv_state, seqs, CONV_THREADS, 0, *a, *b);
 }
 
 /* ---- what a row offers ---- */
@@ -134,7 +202,8 @@ TD_DEVICE float over_warps(float (*part)[COLS], float x)
     return sum;
 }
 
-/* R: rows of the state that a warp holds at most. */
+/* R: rows of the state that a warp holds at most. The state is asked for before the rest
+ * of the step is there: it was last written by the step before. */
 template <int R>
 static __global__ void __launch_bounds__(DELTA_THREADS)
     delta_step(const struct td_delta_args a, const struct td_batch b)
@@ -143,11 +212,23 @@ static __global__ void __launch_bounds__(DELTA_THREADS)
     int32_t row = (int32_t)blockIdx.z, head = (int32_t)blockIdx.y,
             at = (int)threadIdx.x;
     int32_t col = (int32_t)blockIdx.x * COLS + at % WARP, warp = at / WARP;
-    if (b.seq[row] < 0)
+    bool there = b.seq[row] >= 0, valid = col < a.dv && there;
+    bool begins = b.pos[row] == 0;
+    float *state = a.state + ((int64_t)b.slot[row] * a.n_v + head) * a.dk * a.dv + col;
+    float s[R], sum = 0.0f;
+#pragma unroll
+    for (int r = 0; r < R; r++) {
+        int32_t i = warp + DELTA_WARPS * r;
+        s[r] = i < a.dk && valid && !begins ? state[(int64_t)i * a.dv] : 0.0f;
+    }
+    td_wait();
+    if (!there)
         return;
     const float *from = row_of(a, row) + (int64_t)key_head(a, head) * a.dk;
     float qx = at < a.dk ? from[at] : 0.0f;
     float kx = at < a.dk ? from[(int64_t)a.n_k * a.dk + at] : 0.0f;
+    float value = valid ? value_of(a, row, head)[col] : 0.0f;
+    float decay = expf(log_decay(a, row, head)), beta = beta_of(a, row, head);
     float fq = unit_factor(td_block_sum(qx * qx)) / sqrtf((float)a.dk);
     float fk = unit_factor(td_block_sum(kx * kx));
     if (at < a.dk) {
@@ -155,19 +236,15 @@ static __global__ void __launch_bounds__(DELTA_THREADS)
         k[at] = kx * fk;
     }
     __syncthreads();
-    float decay = expf(log_decay(a, row, head)), beta = beta_of(a, row, head);
-    float *state = a.state + ((int64_t)b.slot[row] * a.n_v + head) * a.dk * a.dv + col;
-    bool begins = b.pos[row] == 0, valid = col < a.dv;
-    float s[R], sum = 0.0f;
 #pragma unroll
     for (int r = 0; r < R; r++) {
         int32_t i = warp + DELTA_WARPS * r;
-        s[r] = i < a.dk && valid && !begins ? state[(int64_t)i * a.dv] * decay : 0.0f;
+        s[r] *= decay;
         if (i < a.dk)
             sum = fmaf(k[i], s[r], sum);
     }
     sum = over_warps(part, sum);
-    float d = valid ? beta * (value_of(a, row, head)[col] - sum) : 0.0f, o = 0.0f;
+    float d = beta * (value - sum), o = 0.0f;
 #pragma unroll
     for (int r = 0; r < R; r++) {
         int32_t i = warp + DELTA_WARPS * r;
@@ -266,6 +343,7 @@ static __global__ void __launch_bounds__(DELTA_THREADS)
     float *q = shared, *k = q + TD_CHUNK * (a.dk + 1), *A = k + TD_CHUNK * (a.dk + 1);
     float *T = A + TD_CHUNK * (TD_CHUNK + 1);
     int32_t row, n, head = (int32_t)blockIdx.y, t = (int32_t)threadIdx.x;
+    td_wait();
     if (!find_chunk(b, (int32_t)blockIdx.x, &row, &n))
         return;
     load_units(a, row, n, head, q, k);
@@ -486,6 +564,7 @@ static __global__ void __launch_bounds__(DELTA_THREADS)
     extern __shared__ float4 whole[];
     int32_t seq = b.n_decode + (int32_t)blockIdx.z, head = (int32_t)blockIdx.y;
     int32_t col0 = (int32_t)blockIdx.x * COLS, wide = scan_wide(a.dk);
+    td_wait();
     int32_t first = b.row0[seq], end = b.row0[seq + 1];
     if (b.seq[first] < 0)
         return;
@@ -529,13 +608,14 @@ extern "C" void td_cuda_delta(const struct td_cuda_ctx *c,
                               const struct td_delta_args *a)
 {
     const struct td_batch *b = a->batch;
+    c->made->x = NULL;
     unsigned cols = (unsigned)((a->dv + COLS - 1) / COLS);
     if (b->n_decode) {
         dim3 grid(cols, (unsigned)a->n_v, (unsigned)b->n_decode);
         if (a->dk <= 16 * DELTA_WARPS)
-            delta_step<16><<<grid, DELTA_THREADS, 0, c->stream>>>(*a, *b);
+            td_start(c, delta_step<16>, grid, DELTA_THREADS, 0, *a, *b);
         else
-            delta_step<32><<<grid, DELTA_THREADS, 0, c->stream>>>(*a, *b);
+            td_start(c, delta_step<32>, grid, DELTA_THREADS, 0, *a, *b);
     }
     if (!b->n_prefill)
         return;
@@ -548,8 +628,8 @@ extern "C" void td_cuda_delta(const struct td_cuda_ctx *c,
     w.G = w.M + (int64_t)b->rows * a->n_v * TD_CHUNK;
     dim3 chunks((unsigned)(rows / TD_CHUNK + b->n_prefill), (unsigned)a->n_v);
     dim3 pieces(cols, (unsigned)a->n_v, (unsigned)b->n_prefill);
-    prepare<<<chunks, DELTA_THREADS, prepare_bytes(a->dk), c->stream>>>(*a, *b, w);
-    scan<<<pieces, DELTA_THREADS, scan_bytes(a->dk), c->stream>>>(*a, *b, w);
+    td_start(c, prepare, chunks, DELTA_THREADS, prepare_bytes(a->dk), *a, *b, w);
+    td_start(c, scan, pieces, DELTA_THREADS, scan_bytes(a->dk), *a, *b, w);
 }
 
 extern "C" void td_cuda_prepare_delta(const struct td_cuda_ctx *c)

@@ -111,6 +111,27 @@ TD_DEVICE void td_mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+/* Four 8 x 8 matrices of 16-bit elements from shared memory, lane l giving the address of
+ * row l % 8 of matrix l / 8; of each, lane (g, c) gets elements 2c and 2c + 1 of row g. */
+TD_DEVICE void td_ldmatrix(uint32_t (&r)[4], const void *shared)
+{
+    uint32_t at = (uint32_t)__cvta_generic_to_shared(shared);
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(at)
+                 : "memory");
+}
+
+/* The same of transposed matrices. */
+TD_DEVICE void td_ldmatrix_trans(uint32_t (&r)[4], const void *shared)
+{
+    uint32_t at = (uint32_t)__cvta_generic_to_shared(shared);
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(at)
+                 : "memory");
+}
+
 /* 16 bytes from global to shared memory behind the thread's back; zeros if !valid. */
 TD_DEVICE void td_copy16(void *shared, const void *global, bool valid)
 {
@@ -124,6 +145,34 @@ TD_DEVICE void td_copy16(void *shared, const void *global, bool valid)
 TD_DEVICE void td_copy_commit(void)
 {
     asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+/* Kernels overlap: one is started while the one before it still runs. Until td_wait()
+ * returns, a kernel may read what kernels two or more launches back have written, and
+ * must write nothing; every kernel that td_start() launches calls it once in every
+ * thread. */
+TD_DEVICE void td_wait(void)
+{
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+
+/* Launches a kernel that calls td_wait(). */
+template <typename... P, typename... A>
+static inline void td_start(const struct td_cuda_ctx *c, void (*kernel)(P...),
+                            dim3 grid, int threads, size_t shared, const A &...args)
+{
+    cudaLaunchConfig_t launch = {};
+    cudaLaunchAttribute overlap = {};
+    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    overlap.val.programmaticStreamSerializationAllowed = 1;
+    launch.gridDim = grid;
+    launch.blockDim = dim3((unsigned)threads);
+    launch.dynamicSmemBytes = shared;
+    launch.stream = c->stream;
+    launch.attrs = &overlap;
+    launch.numAttrs = 1;
+    (void)cudaLaunchKernelEx(&launch, kernel, args...);
 }
 
 /* All groups but the last n have arrived. */

@@ -9,7 +9,11 @@
  *
  * All decisions are made on the device: grids have room for the most tiles that the
  * number of choices allows, and blocks without a tile end at once. The shared expert is
- * an expert that all rows chose, with tiles that need no table.
+ * an expert that all rows chose, with tiles that need no table; its mid and out lie behind
+ * those of the choices.
+ *
+ * Few rows have few experts in common: up to FEW_ROWS every choice is a tile of its own,
+ * and `outer_join` makes outer and combine one.
  *
  * groups: [0] the number of tiles, then tiles of {expert, first, count}, then the sorted
  * choices.
@@ -17,7 +21,13 @@
 #include "ops/cuda/planes.cuh"
 #include "ops/cuda/tile.cuh"
 
-enum { GROUP_THREADS = 1024, TILE_INTS = 3 };
+enum {
+    GROUP_THREADS = 1024,
+    TILE_INTS = 3,
+    FEW_ROWS = 8,
+    JOIN_THREADS = 512,
+    JOIN_WARPS = JOIN_THREADS / WARP
+};
 
 /* One of the two products of a gated network. */
 struct net {
@@ -30,10 +40,18 @@ struct net {
     const uint16_t *x;
     int64_t plane;
     const int32_t *groups;    /* NULL: all rows, in order, of one expert */
+    const int32_t *id;        /* not NULL: each choice is a tile */
     int32_t most_tiles, size; /* size: choices of a tile */
     uint16_t *mid;            /* of inner */
     int64_t mid_plane;
     float *out; /* of outer */
+};
+
+/* The experts that were chosen and the shared one, in one launch: blocks of grid row
+ * tiles0 and on work for the latter. */
+struct nets {
+    struct net f[2];
+    int32_t tiles0;
 };
 
 static int32_t most_tiles(int32_t choices, int32_t experts, int32_t size)
@@ -56,6 +74,7 @@ static __global__ void __launch_bounds__(GROUP_THREADS)
 {
     __shared__ int32_t count[TD_CUDA_MAX_EXPERTS], first[TD_CUDA_MAX_EXPERTS];
     __shared__ int32_t tile0[TD_CUDA_MAX_EXPERTS];
+    td_wait();
     int32_t *sorted = groups + 1 + TILE_INTS * most;
     for (int e = (int)threadIdx.x; e < experts; e += GROUP_THREADS)
         count[e] = 0;
@@ -100,15 +119,20 @@ static __global__ void __launch_bounds__(GROUP_THREADS)
         sorted[atomicAdd(&first[id[i]], 1)] = i;
 }
 
-/* The tile of this block: its expert and choices, -1 where there are fewer than f.size.
- * False when there is none. All threads must call it. */
-TD_DEVICE bool find_tile(const struct net &f, int32_t *expert, int32_t *choice)
+/* A tile: its expert and choices, -1 where there are fewer than f.size. False when there
+ * is none. All threads must call it. */
+TD_DEVICE bool find_tile(const struct net &f, int tile, int32_t *expert,
+                         int32_t *choice)
 {
-    int tile = (int)blockIdx.y, i = (int)threadIdx.x, size = f.size;
+    int i = (int)threadIdx.x, size = f.size;
     int32_t first = tile * size, count = f.rows - first;
     const int32_t *sorted = NULL;
     *expert = 0;
-    if (f.groups) {
+    if (f.id) {
+        *expert = f.id[tile];
+        first = tile;
+        count = 1;
+    } else if (f.groups) {
         if (tile >= f.groups[0])
             return false;
         const int32_t *t = f.groups + 1 + TILE_INTS * tile;
@@ -146,68 +170,72 @@ TD_DEVICE void store_mid(const struct net &f, int32_t choice, int64_t n, float g
 }
 
 /* NW = 2 is inner, NW = 1 is outer. */
-template <int TYPE, int PLANES, int NT, int NW>
+template <int TYPE, int PLANES, int NW>
 TD_DEVICE void net_small(const struct net &f, const int32_t *choice, int32_t expert,
-                         float *part)
+                         float *shared)
 {
     int64_t n0 = (int64_t)blockIdx.x * SMALL_M;
     int g = (int)threadIdx.x % WARP / 4;
     const void *w[NW];
     const float *scale[NW];
-    const uint16_t *x[NT];
+    const uint16_t *x[1];
+    float total[NW][1];
 #pragma unroll
     for (int i = 0; i < NW; i++) {
         w[i] = net_weight(f, i, expert);
         scale[i] = net_scale(f, i, expert, n0);
     }
-#pragma unroll
-    for (int t = 0; t < NT; t++) {
-        int32_t of = choice[8 * t + g];
-        x[t] = of < 0 ? NULL : f.x + (int64_t)(of / f.per_row) * f.blocks * KB;
-    }
-    small_parts<TYPE, PLANES, NT, NW>(w, f.n, n0, f.blocks, x, f.plane, part);
-    __syncthreads();
-    for (int i = (int)threadIdx.x; i < SMALL_M * 8 * NT; i += BLOCK_THREADS) {
-        int m = i % SMALL_M, row = i / SMALL_M;
-        int32_t of = choice[row];
-        if (of < 0)
-            continue;
-        float first = small_total(part, f.blocks, NT, 0, m, row, scale[0]);
-        if (NW == 2)
-            store_mid<PLANES>(
-                f, of, n0 + m, first,
-                small_total(part, f.blocks, NT, NW - 1, m, row, scale[NW - 1]));
-        else if (n0 + m < f.n)
-            f.out[of * f.n + n0 + m] = first;
-    }
+    int32_t of = choice[g];
+    x[0] = of < 0 ? NULL : f.x + (int64_t)(of / f.per_row) * f.blocks * KB;
+    small_run<TYPE, PLANES, 1, NW, false>(w, scale, f.n, n0, f.blocks, x, f.plane,
+                                          shared, total);
+    int m = (int)threadIdx.x % SMALL_M, row = (int)threadIdx.x / SMALL_M;
+    if (row >= 8 || choice[row] < 0)
+        return;
+    if (NW == 2)
+        store_mid<PLANES>(f, choice[row], n0 + m, total[0][0], total[NW - 1][0]);
+    else if (n0 + m < f.n)
+        f.out[choice[row] * f.n + n0 + m] = total[0][0];
 }
 
-template <int PLANES, int NT, int NW>
-static __global__ void __launch_bounds__(BLOCK_THREADS) net_small_run(const net f)
+template <int PLANES, int NW>
+static __global__ void __launch_bounds__(BLOCK_THREADS, 2)
+    net_small_run(const nets both)
 {
     extern __shared__ float part[];
-    __shared__ int32_t choice[8 * NT];
-    int32_t expert;
-    if (!find_tile(f, &expert, choice))
+    __shared__ int32_t choice[8];
+    int32_t expert, tile = (int32_t)blockIdx.y, at = tile >= both.tiles0;
+    const struct net &f = both.f[at];
+    td_wait();
+    if ((int64_t)blockIdx.x * SMALL_M >= (NW == 2 ? td_cuda_pitch(f.n) : f.n))
+        return;
+    if (!find_tile(f, at ? tile - both.tiles0 : tile, &expert, choice))
         return;
     if (f.type == TD_MAT_F8)
-        net_small<TD_MAT_F8, PLANES, NT, NW>(f, choice, expert, part);
+        net_small<TD_MAT_F8, PLANES, NW>(f, choice, expert, part);
     else
-        net_small<TD_MAT_BF16, PLANES, NT, NW>(f, choice, expert, part);
+        net_small<TD_MAT_BF16, PLANES, NW>(f, choice, expert, part);
 }
 
-template <int TYPE, int PLANES, int NW>
-static __global__ void __launch_bounds__(BLOCK_THREADS) net_tile_run(const net f)
+template <int TYPE, int PLANES, bool WIDE, int NW>
+static __global__ void __launch_bounds__(BLOCK_THREADS, WIDE &&PLANES == 1 ? 1 : 2)
+    net_tile_run(const nets both)
 {
+    using form = td_form<TYPE, PLANES, WIDE>;
+    const int N = form::rows;
     extern __shared__ uint4 shared[];
-    __shared__ int32_t choice[TILE_N], rows[TILE_N];
+    __shared__ int32_t choice[N], rows[N];
     int lane = (int)threadIdx.x % WARP, g = lane / 4, c = lane % 4;
     int64_t n0 = (int64_t)blockIdx.x * (TILE_M / NW);
-    int32_t expert;
-    float total[2][4][4];
-    if (!find_tile(f, &expert, choice))
+    int32_t expert, tile = (int32_t)blockIdx.y, at = tile >= both.tiles0;
+    const struct net &f = both.f[at];
+    float total[2][N / 16][4];
+    td_wait();
+    if (n0 >= (NW == 2 ? td_cuda_pitch(f.n) : f.n))
         return;
-    if (threadIdx.x < TILE_N)
+    if (!find_tile(f, at ? tile - both.tiles0 : tile, &expert, choice))
+        return;
+    if (threadIdx.x < N)
         rows[threadIdx.x] =
             choice[threadIdx.x] < 0 ? -1 : choice[threadIdx.x] / f.per_row;
     __syncthreads();
@@ -222,15 +250,16 @@ static __global__ void __launch_bounds__(BLOCK_THREADS) net_tile_run(const net f
     in.x = f.x;
     in.plane = f.plane;
     in.rows = rows;
-    tile_run<TYPE, PLANES, NW>(in, (td_stage<TYPE, PLANES> *)shared, total);
+    tile_run<TYPE, PLANES, NW, N, form::stages>(in, (td_stage<TYPE, PLANES, N> *)shared,
+                                                total);
 #pragma unroll
     for (int mt = 0; mt < (NW == 2 ? 1 : 2); mt++)
 #pragma unroll
-        for (int nt = 0; nt < 4; nt++)
+        for (int nt = 0; nt < N / 16; nt++)
 #pragma unroll
             for (int e = 0; e < 4; e++) {
                 int64_t n = n0 + td_tile_m<NW>(mt) + g + 8 * (e / 2);
-                int32_t of = choice[td_tile_n(nt) + 2 * c + e % 2];
+                int32_t of = choice[td_tile_n<N>(nt) + 2 * c + e % 2];
                 if (of < 0)
                     continue;
                 if (NW == 2)
@@ -240,16 +269,105 @@ static __global__ void __launch_bounds__(BLOCK_THREADS) net_tile_run(const net f
             }
 }
 
+/* ---- few rows: outer and combine ---- */
+
+/* A row's products of 16 outputs: the k blocks of all its experts one after another. */
+struct join {
+    struct net f[2]; /* of experts; the shared one, blocks 0 for none */
+    const float *weight, *shared_gate;
+    float *y;
+    int32_t k;
+};
+
+/* Where unit u, a k block of a choice or of the shared expert, lies. */
+struct unit {
+    int32_t net, choice, block;
+};
+
+TD_DEVICE struct unit unit_of(const struct join &j, int32_t row, int32_t u)
+{
+    int32_t of_experts = j.k * j.f[0].blocks;
+    struct unit r;
+    r.net = u >= of_experts;
+    r.choice = r.net ? row : row * j.k + u / j.f[0].blocks;
+    r.block = r.net ? u - of_experts : u % j.f[0].blocks;
+    return r;
+}
+
+template <int TYPE>
+TD_DEVICE void load_unit(const struct join &j, const struct unit &u, int64_t n0,
+                         td_frag<TYPE> *f)
+{
+    int lane = (int)threadIdx.x % WARP, g = lane / 4;
+    const struct net &net = j.f[u.net];
+    int64_t pitch = (int64_t)net.blocks * KB * td_bytes_of<TYPE>();
+    const uint8_t *w =
+        (const uint8_t *)net_weight(net, 0, net.id ? net.id[u.choice] : 0) +
+        (int64_t)u.block * KB * td_bytes_of<TYPE>() + n0 * pitch;
+    td_load_frag<TYPE>(*f, n0 + g < net.n ? w + g * pitch : NULL,
+                       n0 + g + 8 < net.n ? w + (g + 8) * pitch : NULL, lane % 4);
+}
+
+/* Sums pass through shared memory in the order of units; thread m < 16 adds up output m
+ * as small_run() and combine() do. */
+template <int TYPE, int PLANES>
+static __global__ void __launch_bounds__(JOIN_THREADS) outer_join(const struct join j)
+{
+    __shared__ float part[2][JOIN_WARPS][SMALL_M];
+    int thread = (int)threadIdx.x, warp = thread / WARP, lane = thread % WARP;
+    int32_t row = (int32_t)blockIdx.y;
+    int32_t units = j.k * j.f[0].blocks + j.f[1].blocks;
+    int64_t n0 = (int64_t)blockIdx.x * SMALL_M;
+    float total = 0.0f, y = 0.0f;
+    td_frag<TYPE> f, next;
+    td_wait();
+    if (warp < units)
+        load_unit<TYPE>(j, unit_of(j, row, warp), n0, &f);
+    for (int32_t u0 = 0, turn = 0; u0 < units; u0 += JOIN_WARPS, turn ^= 1) {
+        if (u0 + warp + JOIN_WARPS < units)
+            load_unit<TYPE>(j, unit_of(j, row, u0 + warp + JOIN_WARPS), n0, &next);
+        if (u0 + warp < units) {
+            struct unit u = unit_of(j, row, u0 + warp);
+            const struct net &net = j.f[u.net];
+            const uint16_t *x[1] = {
+                lane < 4 ? net.x + (int64_t)u.choice * net.blocks * KB : NULL};
+            const td_frag<TYPE> w[1] = {f};
+            float sum[1][1][4];
+            small_block<TYPE, PLANES, 1, 1>(w, x, net.plane, (int64_t)u.block * KB,
+                                            sum);
+            if (lane % 4 == 0) {
+                part[turn][warp][lane / 4] = sum[0][0][0];
+                part[turn][warp][lane / 4 + 8] = sum[0][0][2];
+            }
+        }
+        __syncthreads();
+        for (int i = 0; thread < SMALL_M && i < JOIN_WARPS && u0 + i < units; i++) {
+            struct unit u = unit_of(j, row, u0 + i);
+            const struct net &net = j.f[u.net];
+            const float *scale = net_scale(net, 0, net.id ? net.id[u.choice] : 0, n0);
+            total = fmaf(part[turn][i][thread], scale ? scale[u.block] : 1.0f,
+                         u.block ? total : 0.0f);
+            if (u.block + 1 == net.blocks)
+                y = fmaf(u.net ? td_sigmoid(j.shared_gate[row]) : j.weight[u.choice],
+                         total, y);
+        }
+        f = next;
+    }
+    if (thread < SMALL_M && n0 + thread < j.f[0].n)
+        j.y[row * j.f[0].n + n0 + thread] = y;
+}
+
 /* F32 weights, a warp for each output of one choice. */
 template <int PLANES, int NW>
 static __global__ void __launch_bounds__(BLOCK_THREADS) net_f32_run(const net f)
 {
-    __shared__ int32_t choice[TILE_N];
+    __shared__ int32_t choice[TILE_MOST];
     int64_t n = (int64_t)blockIdx.x * BLOCK_WARPS + threadIdx.x / WARP;
     int64_t pitch = (int64_t)f.blocks * KB;
     int lane = (int)threadIdx.x % WARP;
     int32_t expert;
-    if (!find_tile(f, &expert, choice))
+    td_wait();
+    if (!find_tile(f, (int)blockIdx.y, &expert, choice))
         return;
     for (int row = 0; row < f.size && choice[row] >= 0; row++) {
         const uint16_t *x = f.x + choice[row] / f.per_row * pitch;
@@ -276,85 +394,122 @@ static __global__ void __launch_bounds__(BLOCK_THREADS) net_f32_run(const net f)
 
 /* ---- launches ---- */
 
+template <int TYPE, int PLANES, bool WIDE> static bool fits(const struct td_cuda_ctx *c)
+{
+    return td_tile_bytes<TYPE, PLANES, WIDE>() + 2048 <= (size_t)c->shared_max;
+}
+
 /* Choices of a tile: few while experts have few each, or when this GPU's blocks have no
  * shared memory for many. Any size gives the same bits. */
 template <int PLANES>
 static int tile_size(const struct td_cuda_ctx *c, int32_t choices, int32_t experts)
 {
-    size_t tile = 2 * sizeof(td_stage<TD_MAT_BF16, PLANES>) + 1024;
-    return tile > (size_t)c->shared_max ||
-                   choices <= TD_MAX(4 * experts, TD_CUDA_SMALL_ROWS)
-               ? 8
-               : TILE_N;
+    if (choices <= TD_MAX(4 * experts, TD_CUDA_SMALL_ROWS) ||
+        !fits<TD_MAT_BF16, PLANES, false>(c))
+        return 8;
+    return PLANES == 1 && choices > 96 * experts && fits<TD_MAT_BF16, PLANES, true>(c)
+               ? 128
+               : 64;
 }
 
-template <int PLANES, int NW>
-static void run(const struct td_cuda_ctx *c, struct net &f)
+static int32_t tiles_of(const struct net &f)
 {
-    int size = f.size;
-    int64_t wide = NW == 2 ? td_cuda_pitch(f.n) : f.n;
-    unsigned tiles = (unsigned)(f.groups ? f.most_tiles : (f.rows + size - 1) / size);
-    if (f.type == TD_MAT_F32) {
-        dim3 grid((unsigned)((wide + BLOCK_WARPS - 1) / BLOCK_WARPS), tiles);
-        net_f32_run<PLANES, NW><<<grid, BLOCK_THREADS, 0, c->stream>>>(f);
+    return f.rows == 0 ? 0 : f.groups ? f.most_tiles : (f.rows + f.size - 1) / f.size;
+}
+
+template <int TYPE, int PLANES, bool WIDE, int NW>
+static void launch_tiles(const struct td_cuda_ctx *c, dim3 grid,
+                         const struct nets &both)
+{
+    td_start(c, net_tile_run<TYPE, PLANES, WIDE, NW>, grid, BLOCK_THREADS,
+             td_tile_bytes<TYPE, PLANES, WIDE>(), both);
+}
+
+/* Experts f and shared expert s, or one of them when the other has no rows; both of the
+ * same type and size of tiles. */
+template <int PLANES, int NW>
+static void run(const struct td_cuda_ctx *c, const struct net &f, const struct net &s)
+{
+    struct nets both = {{f, s}, tiles_of(f)};
+    int64_t n = TD_MAX(f.n, s.n), wide = NW == 2 ? td_cuda_pitch(n) : n;
+    int size = f.rows ? f.size : s.size, type = f.rows ? f.type : s.type;
+    unsigned tiles = (unsigned)(tiles_of(f) + tiles_of(s));
+    int m = size == 8 ? SMALL_M : TILE_M / NW;
+    dim3 grid((unsigned)((wide + m - 1) / m), tiles);
+    if (type == TD_MAT_F32) {
+        const struct net *each[2] = {&f, &s};
+        for (int i = 0; i < 2; i++) {
+            wide = NW == 2 ? td_cuda_pitch(each[i]->n) : each[i]->n;
+            grid = dim3((unsigned)((wide + BLOCK_WARPS - 1) / BLOCK_WARPS),
+                        (unsigned)tiles_of(*each[i]));
+            if (each[i]->rows)
+                td_start(c, net_f32_run<PLANES, NW>, grid, BLOCK_THREADS, 0, *each[i]);
+        }
     } else if (size == 8) {
-        dim3 grid((unsigned)((wide + SMALL_M - 1) / SMALL_M), tiles);
-        size_t bytes = (size_t)td_small_bytes(NW, 1, f.blocks);
-        net_small_run<PLANES, 1, NW><<<grid, BLOCK_THREADS, bytes, c->stream>>>(f);
-    } else {
-        int m = TILE_M / NW;
-        dim3 grid((unsigned)((wide + m - 1) / m), tiles);
-        if (f.type == TD_MAT_F8)
-            net_tile_run<TD_MAT_F8, PLANES, NW>
-                <<<grid, BLOCK_THREADS, 2 * sizeof(td_stage<TD_MAT_F8, PLANES>),
-                   c->stream>>>(f);
+        size_t bytes = td_small_bytes(NW, 1, TD_MAX(f.blocks, s.blocks));
+        td_start(c, net_small_run<PLANES, NW>, grid, BLOCK_THREADS, bytes, both);
+    } else if (size == 128) {
+        if (type == TD_MAT_F8)
+            launch_tiles<TD_MAT_F8, PLANES, true, NW>(c, grid, both);
         else
-            net_tile_run<TD_MAT_BF16, PLANES, NW>
-                <<<grid, BLOCK_THREADS, 2 * sizeof(td_stage<TD_MAT_BF16, PLANES>),
-                   c->stream>>>(f);
+            launch_tiles<TD_MAT_BF16, PLANES, true, NW>(c, grid, both);
+    } else {
+        if (type == TD_MAT_F8)
+            launch_tiles<TD_MAT_F8, PLANES, false, NW>(c, grid, both);
+        else
+            launch_tiles<TD_MAT_BF16, PLANES, false, NW>(c, grid, both);
+    }
+}
+
+/* Runs both in one launch if they are alike. */
+template <int PLANES, int NW>
+static void run_both(const struct td_cuda_ctx *c, const struct net &f,
+                     const struct net &s)
+{
+    struct net none = {};
+    if (s.rows == 0 || (f.type == s.type && f.size == s.size)) {
+        run<PLANES, NW>(c, f, s);
+    } else {
+        run<PLANES, NW>(c, f, none);
+        run<PLANES, NW>(c, none, s);
     }
 }
 
 static void set_weights(struct net *f, const struct td_matrix *a,
-                        const struct td_matrix *b)
+                        const struct td_matrix *b, bool many)
 {
     f->w[0] = a->data;
     f->scale[0] = a->scale;
     f->w[1] = b ? b->data : NULL;
     f->scale[1] = b ? b->scale : NULL;
+    f->w_step = many ? (const char *)a[1].data - (const char *)a[0].data : 0;
+    f->scale_step = many && a->scale ? a[1].scale - a[0].scale : 0;
     f->n = a->n;
     f->blocks = (int32_t)(td_cuda_pitch(a->k) / KB);
     f->type = a->type;
 }
 
-/* gate, up and down of one expert or of the first of many at equal distances. */
-template <int PLANES>
-static void network(const struct td_cuda_ctx *c, struct net f,
-                    const struct td_matrix *gate, const struct td_matrix *up,
-                    const struct td_matrix *down, int32_t experts, float *out)
+/* The second product behind the first, from and to work memory. */
+static struct net outer_of(const struct net &inner, const struct td_matrix *down,
+                           bool many, float *out)
 {
-    bool many = experts > 1;
-    struct net inner = f, outer = f;
-    set_weights(&inner, gate, up);
-    inner.w_step = many ? (const char *)gate[1].data - (const char *)gate[0].data : 0;
-    inner.scale_step = many && gate->scale ? gate[1].scale - gate[0].scale : 0;
-    inner.mid = c->mid;
-    inner.mid_plane = f.rows * td_cuda_pitch(gate->n);
-    run<PLANES, 2>(c, inner);
-    set_weights(&outer, down, NULL);
-    outer.w_step = many ? (const char *)down[1].data - (const char *)down[0].data : 0;
-    outer.scale_step = many && down->scale ? down[1].scale - down[0].scale : 0;
-    outer.x = c->mid;
+    struct net outer = inner;
+    if (inner.rows == 0)
+        return outer;
+    set_weights(&outer, down, NULL, many);
+    outer.x = inner.mid;
     outer.plane = inner.mid_plane;
     outer.per_row = 1;
     outer.out = out;
-    run<PLANES, 1>(c, outer);
+    return outer;
 }
 
-static __global__ void combine(const struct td_experts_args a, int64_t hidden,
-                               const float *out, const float *shared)
+static __global__ void __launch_bounds__(256)
+    combine(const struct td_experts_args a, int64_t hidden, const float *out,
+            const float *shared)
 {
     int64_t i = (int64_t)blockIdx.y * blockDim.x + threadIdx.x, row = blockIdx.x;
+    td_wait();
     if (i >= hidden)
         return;
     float y = 0.0f;
@@ -365,32 +520,61 @@ static __global__ void combine(const struct td_experts_args a, int64_t hidden,
     a.y[row * hidden + i] = y;
 }
 
+/* Both inner products, their places in work memory settled. */
+template <int PLANES>
+static void inner(const struct td_cuda_ctx *c, const struct td_experts_args *a,
+                  struct net *f, struct net *s)
+{
+    bool few = a->rows <= FEW_ROWS && a->gate[0].type != TD_MAT_F32;
+    int64_t hidden = a->down[0].n;
+    td_planes_make(c, a->x, hidden, a->rows, hidden, PLANES);
+    f->x = s->x = c->planes;
+    f->plane = s->plane = a->rows * td_cuda_pitch(hidden);
+    f->rows = a->rows * a->k;
+    f->per_row = a->k;
+    f->size = few ? 8 : tile_size<PLANES>(c, f->rows, a->experts);
+    set_weights(f, a->gate, a->up, a->experts > 1);
+    f->mid = c->mid;
+    f->mid_plane = f->rows * td_cuda_pitch(f->n);
+    if (a->shared_down) {
+        s->rows = a->rows;
+        s->per_row = 1;
+        s->size = few ? 8 : tile_size<PLANES>(c, a->rows, 1);
+        set_weights(s, a->shared_gate_proj, a->shared_up, false);
+        s->mid = c->mid + PLANES * f->mid_plane;
+        s->mid_plane = a->rows * td_cuda_pitch(s->n);
+    }
+    f->most_tiles = few ? f->rows : most_tiles(f->rows, a->experts, f->size);
+    f->groups = c->groups;
+    f->id = few ? a->id : NULL;
+    if (!few)
+        td_start(c, group, dim3(1), GROUP_THREADS, 0, a->id, f->rows, a->experts,
+                 f->size, f->most_tiles, c->groups);
+    run_both<PLANES, 2>(c, *f, *s);
+}
+
 template <int PLANES>
 static void experts(const struct td_cuda_ctx *c, const struct td_experts_args *a)
 {
     int64_t hidden = a->down[0].n;
-    struct net f = {};
-    td_planes_make(c, a->x, hidden, a->rows, hidden, PLANES, c->planes);
-    f.x = c->planes;
-    f.plane = a->rows * td_cuda_pitch(hidden);
-    f.rows = a->rows * a->k;
-    f.per_row = a->k;
-    f.groups = c->groups;
-    f.size = tile_size<PLANES>(c, f.rows, a->experts);
-    f.most_tiles = most_tiles(f.rows, a->experts, f.size);
-    group<<<1, GROUP_THREADS, 0, c->stream>>>(a->id, f.rows, a->experts, f.size,
-                                              f.most_tiles, c->groups);
-    network<PLANES>(c, f, a->gate, a->up, a->down, a->experts, c->out);
-    if (a->shared_down) {
-        f.rows = a->rows;
-        f.per_row = 1;
-        f.size = tile_size<PLANES>(c, a->rows, 1);
-        f.groups = NULL;
-        network<PLANES>(c, f, a->shared_gate_proj, a->shared_up, a->shared_down, 1,
-                        c->shared);
+    struct net f = {}, s = {};
+    inner<PLANES>(c, a, &f, &s);
+    struct net f2 = outer_of(f, a->down, a->experts > 1, c->out);
+    struct net s2 = outer_of(s, a->shared_down, false, c->shared);
+    if (f2.id && f2.type != TD_MAT_F32 && (s2.rows == 0 || s2.type == f2.type)) {
+        struct join j = {{f2, s2}, a->weight, a->shared_gate, a->y, a->k};
+        dim3 grid((unsigned)((hidden + SMALL_M - 1) / SMALL_M), (unsigned)a->rows);
+        if (s2.rows == 0)
+            j.f[1].blocks = 0;
+        if (f2.type == TD_MAT_F8)
+            td_start(c, outer_join<TD_MAT_F8, PLANES>, grid, JOIN_THREADS, 0, j);
+        else
+            td_start(c, outer_join<TD_MAT_BF16, PLANES>, grid, JOIN_THREADS, 0, j);
+        return;
     }
+    run_both<PLANES, 1>(c, f2, s2);
     dim3 grid((unsigned)a->rows, (unsigned)((hidden + 255) / 256));
-    combine<<<grid, 256, 0, c->stream>>>(*a, hidden, c->out, c->shared);
+    td_start(c, combine, grid, 256, 0, *a, hidden, c->out, c->shared);
 }
 
 extern "C" void td_cuda_experts(const struct td_cuda_ctx *c,
@@ -402,23 +586,29 @@ extern "C" void td_cuda_experts(const struct td_cuda_ctx *c,
         experts<3>(c, a);
 }
 
-template <int PLANES, int NW> static void allow(const struct td_cuda_ctx *c)
+template <int TYPE, int PLANES, bool WIDE, int NW>
+static void allow(const struct td_cuda_ctx *c)
 {
-    const cudaFuncAttribute bytes = cudaFuncAttributeMaxDynamicSharedMemorySize;
-    (void)cudaFuncSetAttribute(net_small_run<PLANES, 1, NW>, bytes,
-                               c->shared_max - 1024);
-    if (2 * sizeof(td_stage<TD_MAT_BF16, PLANES>) + 1024 > (size_t)c->shared_max)
-        return;
-    (void)cudaFuncSetAttribute(net_tile_run<TD_MAT_F8, PLANES, NW>, bytes,
-                               (int)(2 * sizeof(td_stage<TD_MAT_F8, PLANES>)));
-    (void)cudaFuncSetAttribute(net_tile_run<TD_MAT_BF16, PLANES, NW>, bytes,
-                               (int)(2 * sizeof(td_stage<TD_MAT_BF16, PLANES>)));
+    if (fits<TYPE, PLANES, WIDE>(c))
+        (void)cudaFuncSetAttribute(net_tile_run<TYPE, PLANES, WIDE, NW>,
+                                   cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                   (int)td_tile_bytes<TYPE, PLANES, WIDE>());
+}
+
+template <int PLANES> static void allow_all(const struct td_cuda_ctx *c)
+{
+    allow<TD_MAT_F8, PLANES, true, 1>(c);
+    allow<TD_MAT_F8, PLANES, true, 2>(c);
+    allow<TD_MAT_F8, PLANES, false, 1>(c);
+    allow<TD_MAT_F8, PLANES, false, 2>(c);
+    allow<TD_MAT_BF16, PLANES, true, 1>(c);
+    allow<TD_MAT_BF16, PLANES, true, 2>(c);
+    allow<TD_MAT_BF16, PLANES, false, 1>(c);
+    allow<TD_MAT_BF16, PLANES, false, 2>(c);
 }
 
 extern "C" void td_cuda_prepare_experts(const struct td_cuda_ctx *c)
 {
-    allow<1, 1>(c);
-    allow<1, 2>(c);
-    allow<3, 1>(c);
-    allow<3, 2>(c);
+    allow_all<1>(c);
+    allow_all<3>(c);
 }

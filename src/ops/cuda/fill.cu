@@ -14,8 +14,8 @@ static __device__ void put_number(const struct td_matrix &m, int64_t at, float o
                                   float step)
 {
     if (m.type == TD_MAT_F8)
-        ((__nv_fp8_storage_t *)m.data)[at] = __nv_cvt_float_to_fp8(
-            odd * (448.0f / 65535.0f), __NV_SATFINITE, __NV_E4M3);
+        ((__nv_fp8_storage_t *)m.data)[at] =
+            __nv_cvt_float_to_fp8(odd * (448.0f / 65535.0f), __NV_SATFINITE, __NV_E4M3);
     else if (m.type == TD_MAT_BF16)
         ((uint16_t *)m.data)[at] = td_to_bf16(odd * step);
     else
@@ -58,7 +58,8 @@ static unsigned blocks_of(int64_t n)
 extern "C" void td_cuda_fill(const struct td_cuda_ctx *c, const struct td_fill_args *a)
 {
     const struct td_matrix *m = a->m;
-    int64_t words = (a->from_col + m->k + PER_WORD - 1) / PER_WORD - a->from_col / PER_WORD;
+    int64_t words =
+        (a->from_col + m->k + PER_WORD - 1) / PER_WORD - a->from_col / PER_WORD;
     fill_words<<<blocks_of(a->n * words), FILL_THREADS, 0, c->stream>>>(*m, *a, words);
     if (m->type != TD_MAT_F8)
         return;

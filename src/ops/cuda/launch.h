@@ -20,9 +20,19 @@ enum {
     TD_CUDA_SMALL_ROWS = 64, /* up to here products split k over the warps of a block */
     TD_CUDA_SPLIT = 128,     /* tokens that a block of attention takes at a time */
     TD_CUDA_MOST_SPLITS = 64,   /* parts of a decode row's context */
+    TD_CUDA_MAX_CONV = 8,       /* width of a convolution */
     TD_CUDA_MAX_DIM = 256,      /* of an attention or delta-net head */
     TD_CUDA_MAX_EXPERTS = 1024, /* that route() can choose from */
     TD_CUDA_MAX_CHOICES = 32
+};
+
+/* What the planes in work memory were made from; x NULL: nothing that lasts. Whatever
+ * may write to x forgets it. */
+struct td_cuda_made {
+    const float *x;
+    int64_t stride, k;
+    int32_t rows;
+    int n;
 };
 
 /* Work memory and what a launch needs to know of the device. */
@@ -32,6 +42,7 @@ struct td_cuda_ctx {
     int32_t shared_max; /* bytes of shared memory that a block may have */
     int32_t split;      /* tokens of a part of a decode row's context */
     struct td_reserve limits;
+    struct td_cuda_made *made;
     uint16_t *planes; /* inputs as sums of bf16 numbers: [planes][max_rows][pitch] */
     uint16_t *mid;    /* experts' inner activations, [planes][choices][pitch] */
     float *out;       /* [choices][hidden] results of experts */
@@ -92,6 +103,11 @@ size_t td_cuda_delta_bytes(int32_t dk);
 void td_cuda_prepare_linear(const struct td_cuda_ctx *c);
 void td_cuda_prepare_experts(const struct td_cuda_ctx *c);
 void td_cuda_prepare_delta(const struct td_cuda_ctx *c);
+void td_cuda_prepare_attention(const struct td_cuda_ctx *c);
+
+/* attention() on tensor cores; false when head size, numerics or the GPU's shared memory
+ * do not allow it. */
+bool td_cuda_attend(const struct td_cuda_ctx *c, const struct td_attention_args *a);
 
 #ifdef __cplusplus
 }

@@ -60,6 +60,7 @@ struct td_cuda {
     cudaEvent_t slot_free[SLOTS];
     unsigned next_slot;
 
+    struct td_cuda_made made;
     struct recorded recorded[MAX_RECORDED], *now; /* now: between begin() and end() */
     int n_recorded;
     bool recording;
@@ -148,11 +149,19 @@ static void check(struct td_cuda *cuda, cudaError_t e, const char *doing)
         cuda->failed_at = doing;
 }
 
-/* The shelf behind dev, its GPU being the calling thread's. */
-static struct td_cuda *enter(struct td_dev *dev)
+/* The shelf behind dev, its GPU being the calling thread's, for an operation. */
+static struct td_cuda *enter_operation(struct td_dev *dev)
 {
     struct td_cuda *cuda = (struct td_cuda *)dev;
     check(cuda, cudaSetDevice(cuda->device), "choosing the GPU");
+    return cuda;
+}
+
+/* The same for what may change memory beside operations. */
+static struct td_cuda *enter(struct td_dev *dev)
+{
+    struct td_cuda *cuda = enter_operation(dev);
+    cuda->made.x = NULL;
     return cuda;
 }
 
@@ -242,8 +251,8 @@ static void areas_of(struct td_cuda *cuda, const struct td_reserve *r,
     struct td_cuda_ctx *c = &cuda->ctx;
     size_t rows = (size_t)r->max_rows, planes = dev->numerics == TD_NUM_BF16 ? 1 : 3;
     size_t choices = rows * (size_t)r->experts_k;
-    size_t mid = TD_MAX(choices * (size_t)td_cuda_pitch(r->expert_size),
-                        rows * (size_t)td_cuda_pitch(r->shared_size));
+    size_t mid = choices * (size_t)td_cuda_pitch(r->expert_size) +
+                 rows * (size_t)td_cuda_pitch(r->shared_size);
     size_t wide = (size_t)td_cuda_pitch(TD_MAX(r->max_k, r->hidden));
     const struct area areas[AREAS] = {
         {3 * rows * wide * sizeof(uint16_t), (void **)&c->planes},
@@ -543,7 +552,7 @@ static void cuda_all_reduce(struct td_dev *dev, float *x, size_t n)
 #define OPERATION(name)                                                                \
     static void cuda_##name(struct td_dev *dev, const struct td_##name##_args *a)      \
     {                                                                                  \
-        struct td_cuda *cuda = enter(dev);                                             \
+        struct td_cuda *cuda = enter_operation(dev);                                   \
         td_cuda_##name(&cuda->ctx, a);                                                 \
         check(cuda, cudaGetLastError(), #name);                                        \
     }
@@ -648,6 +657,7 @@ static cudaError_t start(struct td_cuda *cuda)
     td_cuda_prepare_linear(&cuda->ctx);
     td_cuda_prepare_experts(&cuda->ctx);
     td_cuda_prepare_delta(&cuda->ctx);
+    td_cuda_prepare_attention(&cuda->ctx);
     e = cudaGetLastError();
     return e == cudaSuccess ? find_budget(cuda) : e;
 }
@@ -673,6 +683,7 @@ enum td_status td_cuda_shelf_open(const struct td_dev_params *params,
     cuda->device = params->device;
     if (params->no_graphs)
         cuda->dev.ops.begin = NULL, cuda->dev.ops.end = NULL;
+    cuda->ctx.made = &cuda->made;
     cuda->phase = phase;
     cuda->host_memory = memory && strcmp(memory, "host") == 0;
     (void)snprintf(cuda->name, sizeof(cuda->name), "cuda:%d", cuda->device);

@@ -6,10 +6,10 @@
  * steps of 16 products; then, block after block, total = block * scale + total. Two
  * shapes follow that order, so that a result's bits do not depend on which one made it:
  *
- *     small_parts()  16 weight rows by 8 * NT activation rows; the warps of a block share
- *                    the k blocks and leave block sums in shared memory
- *     tile_run()     128 weight rows by 64 activation rows; operands pass through shared
- *                    memory, totals stay in registers
+ *     small_run()  16 weight rows by 8 * NT activation rows; the warps of a block share
+ *                  the k blocks and leave block sums in shared memory
+ *     tile_run()   128 weight rows by 64 or 128 activation rows; operands pass through
+ *                  shared memory in stages, totals stay in registers
  *
  * Activations are planes: x = x0 + x1 + x2 with bf16 terms. One plane is x rounded; three
  * hold all 24 bits, which makes products exact to f32.
@@ -27,7 +27,7 @@ enum {
     KB = TD_SCALE_BLOCK,
     SMALL_M = 16,
     TILE_M = 128,
-    TILE_N = 64,
+    TILE_MOST = 128, /* activation rows */
     STEPS = KB / 16,
     BLOCK_THREADS = 256,
     BLOCK_WARPS = BLOCK_THREADS / WARP
@@ -101,92 +101,157 @@ TD_DEVICE void td_load_frag(td_frag<TYPE> &f, const uint8_t *lo, const uint8_t *
 
 /* ---- small ---- */
 
-/* Bytes of the parts of NW matrices. */
-static inline int64_t td_small_bytes(int nw, int nt, int64_t blocks)
+enum { SMALL_PITCH = 20 }; /* floats between activation rows: keeps banks apart */
+
+/* Shared memory of small_run(). */
+static inline size_t td_small_bytes(int nw, int nt, int64_t blocks)
 {
-    return (int64_t)nw * blocks * SMALL_M * 8 * nt * (int64_t)sizeof(float);
+    return sizeof(float) * ((size_t)(2 * BLOCK_WARPS * nw * 8 * nt * SMALL_PITCH) +
+                            (size_t)(nw * blocks));
 }
 
-TD_DEVICE int td_part_at(int blocks, int nt, int matrix, int block, int m, int row)
-{
-    return ((matrix * blocks + block) * SMALL_M + m) * 8 * nt + row;
-}
-
-/* Leaves the sums of all k blocks of rows n0 .. n0 + 16 of NW matrices with 8 * NT rows
- * of x in `part`. x holds, for each n-tile, the lane's activation row (row g of the
- * tile), NULL for none; planes are `plane` elements apart. */
+/* Sums of one k block: NW matrices by NT tiles of 8 activation rows. */
 template <int TYPE, int PLANES, int NT, int NW>
-TD_DEVICE void small_parts(const void *const (&w)[NW], int64_t n, int64_t n0,
-                           int blocks, const uint16_t *const (&x)[NT], int64_t plane,
-                           float *part)
+TD_DEVICE void small_block(const td_frag<TYPE> (&f)[NW], const uint16_t *const (&x)[NT],
+                           int64_t plane, int64_t k0, float (&sum)[NW][NT][4])
 {
-    int warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP;
-    int g = lane / 4, c = lane % 4;
-    int64_t pitch = (int64_t)blocks * KB * td_bytes_of<TYPE>();
-    for (int b = warp; b < blocks; b += BLOCK_WARPS) {
-        td_frag<TYPE> f[NW];
-        float sum[NW][NT][4];
+    int c = (int)threadIdx.x % 4;
 #pragma unroll
-        for (int i = 0; i < NW; i++) {
-            const uint8_t *at =
-                (const uint8_t *)w[i] + (int64_t)b * KB * td_bytes_of<TYPE>();
-            td_load_frag<TYPE>(f[i], n0 + g < n ? at + (n0 + g) * pitch : NULL,
-                               n0 + g + 8 < n ? at + (n0 + g + 8) * pitch : NULL, c);
+    for (int i = 0; i < NW; i++)
 #pragma unroll
-            for (int t = 0; t < NT; t++)
-                for (int e = 0; e < 4; e++)
-                    sum[i][t][e] = 0.0f;
-        }
+        for (int t = 0; t < NT; t++)
 #pragma unroll
-        for (int s = 0; s < STEPS; s++) {
+            for (int e = 0; e < 4; e++)
+                sum[i][t][e] = 0.0f;
+#pragma unroll
+    for (int pair = 0; pair < STEPS / 2; pair++) {
+        uint4 v[NT][PLANES];
+#pragma unroll
+        for (int t = 0; t < NT; t++)
+#pragma unroll
+            for (int p = 0; p < PLANES; p++) {
+                v[t][p] = make_uint4(0, 0, 0, 0);
+                if (x[t])
+                    v[t][p] = *(const uint4 *)(x[t] + p * plane + k0 +
+                                               td_k_of<TYPE>(2 * pair, c));
+            }
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
             uint32_t a[NW][4];
 #pragma unroll
             for (int i = 0; i < NW; i++)
-                td_operand<TYPE>(f[i], s, a[i]);
+                td_operand<TYPE>(f[i], 2 * pair + h, a[i]);
 #pragma unroll
             for (int t = 0; t < NT; t++)
 #pragma unroll
-                for (int p = 0; p < PLANES; p++) {
-                    uint2 v = {0, 0};
-                    if (x[t])
-                        v = *(const uint2 *)(x[t] + p * plane + (int64_t)b * KB +
-                                             td_k_of<TYPE>(s, c));
+                for (int p = 0; p < PLANES; p++)
 #pragma unroll
                     for (int i = 0; i < NW; i++)
-                        td_mma(sum[i][t], a[i], v.x, v.y);
-                }
+                        td_mma(sum[i][t], a[i], td_word(v[t][p], 2 * h),
+                               td_word(v[t][p], 2 * h + 1));
         }
-#pragma unroll
-        for (int i = 0; i < NW; i++)
-#pragma unroll
-            for (int t = 0; t < NT; t++) {
-                float *lo = part + td_part_at(blocks, NT, i, b, g, 8 * t + 2 * c);
-                float *hi = part + td_part_at(blocks, NT, i, b, g + 8, 8 * t + 2 * c);
-                *(float2 *)lo = make_float2(sum[i][t][0], sum[i][t][1]);
-                *(float2 *)hi = make_float2(sum[i][t][2], sum[i][t][3]);
-            }
     }
 }
 
-/* The total of weight row m (of the 16) and activation row `row`. scale: the weight
- * rows' scales by k block, NULL for none. */
-TD_DEVICE float small_total(const float *part, int blocks, int nt, int matrix, int m,
-                            int row, const float *scale)
+/* Rows n0 .. n0 + 16 of NW matrices times rows of x. x holds, for each n-tile, the lane's
+ * activation row (row g of the tile), NULL for none; planes are `plane` elements apart.
+ * scale: of the weight rows by k block, NULL for none. Output o = thread + 256 j is weight
+ * row o % 16, activation row o / 16; total[i][j] is its total. With WAITS, weights are
+ * asked for before td_wait(). */
+template <int TYPE, int PLANES, int NT, int NW, bool WAITS>
+TD_DEVICE void small_run(const void *const (&w)[NW], const float *const (&scale)[NW],
+                         int64_t n, int64_t n0, int blocks,
+                         const uint16_t *const (&x)[NT], int64_t plane, float *shared,
+                         float (&total)[NW][(NT + 1) / 2])
 {
-    float total = 0.0f;
-    for (int b = 0; b < blocks; b++)
-        total = fmaf(part[td_part_at(blocks, nt, matrix, b, m, row)],
-                     scale ? scale[b] : 1.0f, total);
-    return total;
+    const int part_size = 8 * NT * SMALL_PITCH;
+    int thread = (int)threadIdx.x, warp = thread / WARP, lane = thread % WARP;
+    int g = lane / 4, c = lane % 4;
+    int64_t pitch = (int64_t)blocks * KB * td_bytes_of<TYPE>();
+    float *scales = shared + 2 * BLOCK_WARPS * NW * part_size;
+    td_frag<TYPE> f[NW], next[NW];
+    const uint8_t *lo[NW], *hi[NW];
+#pragma unroll
+    for (int i = 0; i < NW; i++) {
+        const uint8_t *at = (const uint8_t *)w[i] + n0 * pitch +
+                            (int64_t)warp * KB * td_bytes_of<TYPE>();
+        lo[i] = n0 + g < n ? at + g * pitch : NULL;
+        hi[i] = n0 + g + 8 < n ? at + (g + 8) * pitch : NULL;
+        if (warp < blocks)
+            td_load_frag<TYPE>(f[i], lo[i], hi[i], c);
+        for (int b = thread; b < blocks; b += BLOCK_THREADS)
+            scales[i * blocks + b] = scale[i] ? scale[i][b] : 1.0f;
+#pragma unroll
+        for (int j = 0; j < (NT + 1) / 2; j++)
+            total[i][j] = 0.0f;
+    }
+    if (WAITS)
+        td_wait();
+    for (int b0 = 0, turn = 0; b0 < blocks; b0 += BLOCK_WARPS, turn ^= 1) {
+        float *parts = shared + turn * BLOCK_WARPS * NW * part_size;
+        int b = b0 + warp;
+        if (b + BLOCK_WARPS < blocks) {
+            const int64_t step = (int64_t)BLOCK_WARPS * KB * td_bytes_of<TYPE>();
+#pragma unroll
+            for (int i = 0; i < NW; i++) {
+                lo[i] = lo[i] ? lo[i] + step : NULL;
+                hi[i] = hi[i] ? hi[i] + step : NULL;
+                td_load_frag<TYPE>(next[i], lo[i], hi[i], c);
+            }
+        }
+        if (b < blocks) {
+            float sum[NW][NT][4];
+            small_block<TYPE, PLANES, NT, NW>(f, x, plane, (int64_t)b * KB, sum);
+#pragma unroll
+            for (int i = 0; i < NW; i++)
+#pragma unroll
+                for (int t = 0; t < NT; t++) {
+                    float *to = parts + (warp * NW + i) * part_size +
+                                (8 * t + 2 * c) * SMALL_PITCH + g;
+                    to[0] = sum[i][t][0];
+                    to[SMALL_PITCH] = sum[i][t][1];
+                    to[8] = sum[i][t][2];
+                    to[SMALL_PITCH + 8] = sum[i][t][3];
+                }
+        }
+        __syncthreads();
+#pragma unroll
+        for (int i = 0; i < NW; i++) {
+#pragma unroll
+            for (int j = 0; j < (NT + 1) / 2; j++) {
+                int o = thread + BLOCK_THREADS * j;
+                if (o >= SMALL_M * 8 * NT)
+                    continue;
+                for (int k = 0; k < BLOCK_WARPS && b0 + k < blocks; k++)
+                    total[i][j] = fmaf(parts[(k * NW + i) * part_size +
+                                             o / SMALL_M * SMALL_PITCH + o % SMALL_M],
+                                       scales[i * blocks + b0 + k], total[i][j]);
+            }
+            f[i] = next[i];
+        }
+    }
 }
 
 /* ---- tile ---- */
 
-/* Shared memory of a stage. */
-template <int TYPE, int PLANES> struct td_stage {
-    uint4 w[TILE_M][KB * (TYPE == TD_MAT_F8 ? 1 : 2) / 16];
-    uint4 x[PLANES][TILE_N][KB * 2 / 16];
+/* A tile's form: activation rows and stages. WIDE is for GPUs whose blocks have much
+ * shared memory. */
+template <int TYPE, int PLANES, bool WIDE> struct td_form {
+    static constexpr int rows = WIDE && PLANES == 1 ? 128 : 64;
+    static constexpr int stages = WIDE && PLANES == 1 ? (TYPE == TD_MAT_F8 ? 4 : 3) : 2;
 };
+
+/* Shared memory of a stage. */
+template <int TYPE, int PLANES, int N> struct td_stage {
+    uint4 w[TILE_M][KB * (TYPE == TD_MAT_F8 ? 1 : 2) / 16];
+    uint4 x[PLANES][N][KB * 2 / 16];
+};
+
+template <int TYPE, int PLANES, bool WIDE> static constexpr size_t td_tile_bytes(void)
+{
+    using form = td_form<TYPE, PLANES, WIDE>;
+    return form::stages * sizeof(td_stage<TYPE, PLANES, form::rows>);
+}
 
 /* Swizzles of 16-byte pieces, so that lanes of a load meet different banks. */
 TD_DEVICE int td_swizzle_w(int piece, int row)
@@ -208,32 +273,36 @@ template <int NW> struct td_tile_in {
     int blocks;
     const uint16_t *x; /* planes */
     int64_t plane;
-    const int32_t *rows; /* shared memory [TILE_N]: rows of x, negative for none */
+    const int32_t *rows; /* shared memory: rows of x, negative for none */
 };
 
-template <int TYPE, int PLANES, int NW>
-TD_DEVICE void td_tile_load(const td_tile_in<NW> &in, int b, td_stage<TYPE, PLANES> *s)
+template <int TYPE, int PLANES, int NW, int N>
+TD_DEVICE void td_tile_load(const td_tile_in<NW> &in, int b,
+                            td_stage<TYPE, PLANES, N> *s)
 {
     const int wide = KB * td_bytes_of<TYPE>() / 16;
     int64_t pitch = (int64_t)in.blocks * KB;
-    for (int i = (int)threadIdx.x; i < TILE_M * wide; i += BLOCK_THREADS) {
+#pragma unroll
+    for (int j = 0; j < TILE_M * wide / BLOCK_THREADS; j++) {
+        int i = (int)threadIdx.x + BLOCK_THREADS * j;
         int m = i / wide, piece = i % wide;
         int64_t row = in.n0 + (NW == 2 ? m % 64 : m);
-        const uint8_t *w = (const uint8_t *)in.w[NW == 2 ? m / 64 : 0];
+        const uint8_t *w = (const uint8_t *)in.w[NW == 2 && m >= 64 ? NW - 1 : 0];
         bool valid = row < in.n;
         const uint8_t *from =
             w + ((valid ? row : 0) * pitch + (int64_t)b * KB) * td_bytes_of<TYPE>();
         td_copy16(&s->w[m][td_swizzle_w(piece, m)], from + 16 * piece, valid);
     }
-    for (int i = (int)threadIdx.x; i < PLANES * TILE_N * 16; i += BLOCK_THREADS) {
-        int p = i / (TILE_N * 16), r = i / 16 % TILE_N, piece = i % 16;
+#pragma unroll
+    for (int j = 0; j < PLANES * N * 16 / BLOCK_THREADS; j++) {
+        int i = (int)threadIdx.x + BLOCK_THREADS * j;
+        int p = i / (N * 16), r = i / 16 % N, piece = i % 16;
         int32_t row = in.rows[r];
         const uint16_t *from =
             in.x + p * in.plane + (row < 0 ? 0 : row) * pitch + (int64_t)b * KB;
         td_copy16(&s->x[p][r][td_swizzle_x<TYPE>(piece, r)], from + 8 * piece,
                   row >= 0);
     }
-    td_copy_commit();
 }
 
 /* The first weight row of a warp's m-tile mt: a warp holds gate and up of the same rows
@@ -244,13 +313,14 @@ template <int NW> TD_DEVICE int td_tile_m(int mt)
     return NW == 2 ? 64 * mt + 16 * wm : 32 * wm + 16 * mt;
 }
 
-TD_DEVICE int td_tile_n(int nt)
+template <int N> TD_DEVICE int td_tile_n(int nt)
 {
-    return (int)threadIdx.x / WARP % 2 * 32 + 8 * nt;
+    return (int)threadIdx.x / WARP % 2 * (N / 2) + 8 * nt;
 }
 
-template <int TYPE, int PLANES, int NW>
-TD_DEVICE void td_tile_block(const td_stage<TYPE, PLANES> *s, float (&sum)[2][4][4])
+template <int TYPE, int PLANES, int NW, int N>
+TD_DEVICE void td_tile_block(const td_stage<TYPE, PLANES, N> *s,
+                             float (&sum)[2][N / 16][4])
 {
     int lane = (int)threadIdx.x % WARP, g = lane / 4, c = lane % 4;
     td_frag<TYPE> f[2];
@@ -272,8 +342,8 @@ TD_DEVICE void td_tile_block(const td_stage<TYPE, PLANES> *s, float (&sum)[2][4]
             for (int mt = 0; mt < 2; mt++)
                 td_operand<TYPE>(f[mt], 2 * pair + h, a[h][mt]);
 #pragma unroll
-        for (int nt = 0; nt < 4; nt++) {
-            int r = td_tile_n(nt) + g;
+        for (int nt = 0; nt < N / 16; nt++) {
+            int r = td_tile_n<N>(nt) + g;
             uint4 v[PLANES];
 #pragma unroll
             for (int p = 0; p < PLANES; p++)
@@ -292,41 +362,44 @@ TD_DEVICE void td_tile_block(const td_stage<TYPE, PLANES> *s, float (&sum)[2][4]
 }
 
 /* total[mt][nt] of a tile: element e is weight row td_tile_m(mt) + g + 8 * (e / 2),
- * activation row td_tile_n(nt) + 2 * c + e % 2. `stage` is shared memory for two. */
-template <int TYPE, int PLANES, int NW>
-TD_DEVICE void tile_run(const td_tile_in<NW> &in, td_stage<TYPE, PLANES> *stage,
-                        float (&total)[2][4][4])
+ * activation row td_tile_n(nt) + 2 * c + e % 2. `stage` is shared memory for S. */
+template <int TYPE, int PLANES, int NW, int N, int S>
+TD_DEVICE void tile_run(const td_tile_in<NW> &in, td_stage<TYPE, PLANES, N> *stage,
+                        float (&total)[2][N / 16][4])
 {
 #pragma unroll
     for (int mt = 0; mt < 2; mt++)
 #pragma unroll
-        for (int nt = 0; nt < 4; nt++)
+        for (int nt = 0; nt < N / 16; nt++)
 #pragma unroll
             for (int e = 0; e < 4; e++)
                 total[mt][nt][e] = 0.0f;
-    td_tile_load<TYPE, PLANES, NW>(in, 0, &stage[0]);
+#pragma unroll
+    for (int b = 0; b < S - 1; b++) {
+        if (b < in.blocks)
+            td_tile_load<TYPE, PLANES, NW, N>(in, b, &stage[b]);
+        td_copy_commit();
+    }
     for (int b = 0; b < in.blocks; b++) {
-        float sum[2][4][4] = {};
-        if (b + 1 < in.blocks) {
-            td_tile_load<TYPE, PLANES, NW>(in, b + 1, &stage[(b + 1) % 2]);
-            td_copy_wait<1>();
-        } else {
-            td_copy_wait<0>();
-        }
-        __syncthreads();
-        td_tile_block<TYPE, PLANES, NW>(&stage[b % 2], sum);
-        __syncthreads();
+        float sum[2][N / 16][4] = {};
+        td_copy_wait<S - 2>();
+        __syncthreads(); /* block b is there, and all are done with block b - 1 */
+        if (b + S - 1 < in.blocks)
+            td_tile_load<TYPE, PLANES, NW, N>(in, b + S - 1, &stage[(b + S - 1) % S]);
+        td_copy_commit();
+        td_tile_block<TYPE, PLANES, NW, N>(&stage[b % S], sum);
 #pragma unroll
         for (int mt = 0; mt < 2; mt++) {
             const float *by_block = in.scale[NW == 2 ? mt : 0];
             float scale = by_block ? by_block[b] : 1.0f;
 #pragma unroll
-            for (int nt = 0; nt < 4; nt++)
+            for (int nt = 0; nt < N / 16; nt++)
 #pragma unroll
                 for (int e = 0; e < 4; e++)
                     total[mt][nt][e] = fmaf(sum[mt][nt][e], scale, total[mt][nt][e]);
         }
     }
+    td_copy_wait<0>();
 }
 
 #endif
