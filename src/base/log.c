@@ -80,10 +80,14 @@ static void add_nums(struct td_buf *b, const struct td_num *nums)
 static void format(struct td_buf *b, const struct td_event *e)
 {
     char host[TD_ERROR_HOST_MAX] = "";
+    bool others = e->error && e->error->rank >= 0; /* failure: it keeps its origin */
     (void)gethostname(host, sizeof(host) - 1);
+    if (others && e->error->host[0])
+        td_text_copy(host, sizeof(host), e->error->host);
     td_buf_addf(b, "{\"t\":%.6f", e->t);
     add_field(b, "host", host);
-    td_buf_addf(b, ",\"rank\":%d,\"pid\":%d", sinks.rank, (int)getpid());
+    td_buf_addf(b, ",\"rank\":%d,\"pid\":%d", others ? e->error->rank : sinks.rank,
+                (int)getpid());
     add_field(b, "phase", td_phase_name(e->phase));
     add_field(b, "event", e->name);
     if (e->error) {

@@ -64,6 +64,9 @@
       "use a smaller model, a shorter context or more hosts")                          \
     X(TD_E_SPLIT, "bad-split", "the model cannot be split over that many ranks",       \
       "heads or 128-blocks do not divide evenly", "choose a number of ranks it names") \
+    X(TD_E_MIX, "mixed-ranks", "the ranks do not fit together",                        \
+      "hosts have different builds, processors, options or model files",               \
+      "put the same program and the same model on all hosts")                          \
     X(TD_E_INPUT, "bad-input", "a request cannot be answered",                         \
       "a value of the request is out of range", "correct the value that is named")     \
     X(TD_E_NUMERICS, "not-finite", "the model computed a number that is not finite",   \

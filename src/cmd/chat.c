@@ -222,6 +222,7 @@ enum td_status td_chat_load(struct td_chat *c, const struct td_engine_params *pa
     int32_t vocab = (int32_t)TD_MIN((int64_t)td_tokenizer_size(c->tokenizer),
                                     (int64_t)c->config.vocab);
     p.model = c->model;
+    p.vocab = vocab;
     enum td_status s = td_sampling_check(&c->sampling, vocab, err);
     if (s == TD_OK)
         s = td_engine_open(&p, &c->engine, err);

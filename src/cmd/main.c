@@ -10,6 +10,7 @@
 #include "cmd/cmd.h"
 #include "cmd/options.h"
 #include "cmd/term.h"
+#include "cmd/world.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -97,21 +98,25 @@ static int run_verb(const struct td_cmd *cmd, int argc, char **argv)
     struct td_error err;
     int code = TD_EXIT_FAILED;
     td_error_init(&err);
-    if (read_options(&conf, cmd, argc, argv, &err) == TD_OK) {
+    if (read_options(&conf, cmd, argc, argv, &err) == TD_OK &&
+        td_cmd_join(&conf, cmd, &err) == TD_OK) {
         if (td_conf_bool(&conf, TD_O_HELP) && cmd != &td_cmd_help) {
             conf.args[0] = argv[-1];
             conf.nargs = 1;
             code = td_cmd_help.run(&conf, &err);
         } else {
-            code = cmd->run(&conf, &err);
+            code = td_cmd_do(cmd, &conf, &err);
         }
     }
     if (err.code == TD_OK && code == TD_EXIT_OK)
         (void)written(&err);
     if (err.code != TD_OK) {
         td_event_error(&err);
-        code = report(cmd, &err);
+        code = err.code == TD_E_USAGE ? TD_EXIT_USAGE : TD_EXIT_FAILED;
+        if (td_cmd_reports(&err))
+            code = report(cmd, &err);
     }
+    code = td_cmd_leave(code, &err);
     td_conf_release(&conf);
     td_log_close();
     return code;

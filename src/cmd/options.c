@@ -4,6 +4,8 @@
  */
 #include "cmd/options.h"
 
+#include "cmd/world.h"
+
 #include <string.h>
 
 const struct td_opt td_options[TD_OPTION_COUNT] = {
@@ -50,5 +52,6 @@ struct td_engine_params td_options_engine(const struct td_conf *conf, const char
         p.memory = td_conf_int(conf, TD_O_MEMORY);
     if (td_conf_is_set(conf, TD_O_MAX_MODEL_LEN))
         p.max_len = (int32_t)td_conf_int(conf, TD_O_MAX_MODEL_LEN);
+    p.world = td_cmd_world();
     return p;
 }

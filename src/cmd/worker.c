@@ -46,7 +46,6 @@ static int run(struct td_conf *conf, struct td_error *err)
         return TD_EXIT_USAGE;
     }
     td_log_set_rank(0);
-    td_log_set_fd(STDOUT_FILENO);
     p.engine = td_options_engine(conf, conf->args[0]);
     p.engine.max_seqs = (int32_t)td_conf_int(conf, TD_O_MAX_NUM_SEQS);
     if (td_conf_is_set(conf, TD_O_MAX_NUM_BATCHED_TOKENS))

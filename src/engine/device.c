@@ -21,6 +21,8 @@ static enum td_status open_cpu(struct opener *o, struct td_dev_params *dev,
                                struct td_error *err)
 {
     dev->budget = INT64_MAX; /* the plan decides */
+    if (o->p->common_level)
+        dev->level = o->p->common_level;
     return td_cpu_open(dev, &o->dev, err);
 }
 
@@ -173,6 +175,19 @@ static enum td_status join(struct opener *o, struct td_error *err)
     return s;
 }
 
+/* Nobody waits for a rank that has no device to join with. */
+static enum td_status all_open(const struct opener *o, enum td_status s,
+                               struct td_error *err)
+{
+    int64_t good = s == TD_OK;
+    enum td_status t = td_comm_min(o->comm, &good, 1, s == TD_OK ? err : NULL);
+    if (s != TD_OK || t != TD_OK)
+        return s != TD_OK ? s : t;
+    return good
+               ? TD_OK
+               : td_error_set(err, TD_E_PEER, "another rank could not open its device");
+}
+
 enum td_status td_engine_device_open(const struct td_engine_params *p,
                                      struct td_dev **out, struct td_error *err)
 {
@@ -195,6 +210,7 @@ enum td_status td_engine_device_open(const struct td_engine_params *p,
         s = td_error_set(err, TD_E_USAGE, "there is no device \"%.32s\"", name);
         td_error_why(err, "devices are auto, cpu, cuda and cuda:N");
     }
+    s = all_open(&o, s, err);
     if (s == TD_OK && o.comm->ranks > 1 && o.dev->ops.join)
         s = join(&o, err);
     if (s == TD_OK)

@@ -5,69 +5,61 @@
  * Everything is allocated before the first weight is read, so a start that cannot fit
  * fails within milliseconds.
  */
-#include "engine/engine.h"
+#include "engine/engine_int.h"
 
 #include "base/log.h"
 #include "base/mem.h"
 #include "engine/device.h"
+#include "engine/world.h"
 
 #include <math.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
-struct td_engine {
-    struct td_engine_params params;
-    struct td_plan plan;
-    struct td_dev *dev;
-    struct td_model *model;
-    struct td_cache cache;
-    struct td_load_stats load;
-    float *logits; /* host [max_out][vocab] */
-};
+/* Ranks of one host share what it has. */
+static void share_room(const struct td_engine *e, struct td_plan_room *room)
+{
+    if (e->comm->local_ranks == 1 || room->asked || !room->shared)
+        return;
+    size_t at = strlen(room->bound);
+    room->host = (room->host - room->program) / e->comm->local_ranks + room->program;
+    room->device = TD_MIN(room->device, room->host);
+    (void)snprintf(room->bound + at, sizeof(room->bound) - at, "; %d ranks share it",
+                   e->comm->local_ranks);
+}
 
 /* Opens model and device and settles limits and caches. */
-static enum td_status plan(struct td_engine *e, struct td_error *err)
+static enum td_status plan(struct td_engine *e, struct td_plan_asked *asked,
+                           struct td_plan_room *room, struct td_error *err)
 {
     const struct td_engine_params *p = &e->params;
-    struct td_plan_asked asked = {.model = p->model,
-                                  .memory = p->memory,
-                                  .max_len = p->max_len,
-                                  .max_seqs = p->max_seqs,
-                                  .max_rows = p->max_rows,
-                                  .max_out = p->max_out,
-                                  .prefix_cache = p->prefix_cache,
-                                  .serves = p->serves,
-                                  .load = p->load};
     struct td_model_limits limits;
-    struct td_plan_room room;
-    td_plan_limits(&asked, &limits);
     enum td_status s = td_engine_device_open(p, &e->dev, err);
-    struct td_comm *comm = p->comm ? p->comm : td_comm_self();
+    if (s == TD_OK && (e->comm->ranks > 1 || !e->dev->host))
+        asked->vocab = p->vocab ? p->vocab : INT32_MAX;
+    td_plan_limits(asked, &limits);
     if (s == TD_OK && p->random)
-        s = td_model_random(p->model, p->random, e->dev, comm, &limits, &e->model, err);
+        s = td_model_random(p->model, p->random, e->dev, e->comm, &limits, &e->model,
+                            err);
     else if (s == TD_OK)
-        s = td_model_open(p->model, e->dev, comm, &limits, &e->model, err);
+        s = td_model_open(p->model, e->dev, e->comm, &limits, &e->model, err);
     if (s == TD_OK)
-        s = td_plan_room_find(e->dev, p->memory, 0, &room, err);
-    if (s == TD_OK)
-        s = td_plan_make(e->model, e->dev, &asked, &room, &e->plan, err);
-    if (s == TD_OK && e->dev->shared)
-        e->dev->budget = (size_t)room.device;
-    if (s == TD_OK)
-        td_plan_emit(&e->plan, &room);
-    return s;
+        s = td_plan_room_find(e->dev, p->memory, 0, room, err);
+    if (s != TD_OK)
+        return s;
+    share_room(e, room);
+    return td_plan_make(e->model, e->dev, asked, room, &e->plan, err);
 }
 
 static enum td_status allocate(struct td_engine *e, struct td_error *err)
 {
     const struct td_plan *p = &e->plan;
-    size_t count = (size_t)p->limits.max_out * (size_t)td_model_config(e->model)->vocab;
-    e->logits = td_calloc(count, sizeof(*e->logits));
-    if (!e->logits)
-        return td_error_set(err, TD_E_NOMEM, "no memory for logits");
-    memset(e->logits, 0, count * sizeof(*e->logits)); /* touched now */
-    return td_cache_new(e->model, p->n_blocks, p->limits.max_seqs + p->n_snapshots,
-                        &e->cache, err);
+    enum td_status s = td_engine_make_calls(e, err);
+    if (s == TD_OK)
+        s = td_cache_new(e->model, p->n_blocks, p->limits.max_seqs + p->n_snapshots,
+                         &e->cache, err);
+    return s;
 }
 
 /* A token through both paths; proves that the weights make sense. */
@@ -82,17 +74,139 @@ static enum td_status warm_up(struct td_engine *e, struct td_error *err)
                                   .blocks = &block,
                                   .n_blocks = 1,
                                   .n_out = 1};
-        enum td_status s = td_engine_forward(e, &one, 1, err);
+        int64_t n;
+        enum td_status s = td_engine_step(e, &one, 1, err);
         if (s != TD_OK)
             return s;
-        const float *logits = td_engine_logits(e, 0);
-        for (int i = 0; i < td_model_config(e->model)->vocab; i++)
+        const float *logits = td_engine_part(e, 0, &n);
+        for (int64_t i = 0; i < n; i++)
             if (!isfinite(logits[i]))
                 return td_error_set(err, TD_E_NUMERICS,
                                     "%s gives logits that are not finite numbers",
                                     e->params.model);
     }
     return TD_OK;
+}
+
+/* ---- opening, on one rank or on all ----------------------------------------------------- */
+
+/* What this rank did; of several ranks, the first cause of those that failed. */
+static enum td_status agree(struct td_engine *e, enum td_status s, struct td_error *err)
+{
+    return e->params.world ? td_world_agree(e->params.world, s, err) : s;
+}
+
+/* Ranks compute equal bits only on equal levels of operations: the lowest is used. */
+static enum td_status say_hello(struct td_engine *e, struct td_error *err)
+{
+    int32_t level = td_cpu_level(e->params.level);
+    if (!e->params.world)
+        return TD_OK;
+    td_world_wait_load(e->params.world, 0);
+    enum td_status s =
+        td_world_hello(e->params.world, (int)e->params.numerics, &level, err);
+    if (s == TD_OK && level >= 0)
+        e->params.common_level = td_cpu_level_name(level);
+    return s;
+}
+
+/* The same model, with what all ranks have room for. */
+static enum td_status agree_on_plan(struct td_engine *e, struct td_error *err)
+{
+    struct td_plan *p = &e->plan;
+    int64_t least[] = {p->limits.max_len, p->n_blocks, p->n_snapshots};
+    enum td_status s =
+        td_world_same_model(e->params.world, td_model_fingerprint(e->model), err);
+    if (s == TD_OK)
+        s = td_comm_min(e->comm, least, TD_COUNT(least), err);
+    if (s != TD_OK)
+        return s;
+    p->limits.max_len = (int32_t)least[0];
+    p->n_blocks = (int32_t)least[1];
+    p->n_snapshots = (int32_t)least[2];
+    return TD_OK;
+}
+
+static enum td_status make_plan(struct td_engine *e, struct td_error *err)
+{
+    const struct td_engine_params *p = &e->params;
+    struct td_plan_asked asked = {.model = p->model,
+                                  .memory = p->memory,
+                                  .max_len = p->max_len,
+                                  .max_seqs = p->max_seqs,
+                                  .max_rows = p->max_rows,
+                                  .max_out = p->max_out,
+                                  .prefix_cache = p->prefix_cache,
+                                  .serves = p->serves,
+                                  .load = p->load};
+    struct td_plan_room room;
+    enum td_status s = agree(e, plan(e, &asked, &room, err), err);
+    if (s == TD_OK && p->world) {
+        s = agree_on_plan(e, err);
+        if (s == TD_OK)
+            td_plan_lower(e->model, e->dev, &asked, &room, &e->plan);
+    }
+    if (s == TD_OK && e->dev->shared)
+        e->dev->budget = (size_t)room.device;
+    if (s == TD_OK)
+        td_plan_emit(&e->plan, &room);
+    return s;
+}
+
+static enum td_status load(struct td_engine *e, struct td_error *err)
+{
+    struct td_load_opts opts = e->params.load;
+    opts.beat = &e->comm->progress;
+    td_event_phase(TD_PHASE_LOAD);
+    enum td_status s = allocate(e, err);
+    if (s == TD_OK)
+        s = td_model_load(e->model, &opts, &e->load, err);
+    if (e->params.world) /* others may take longer */
+        td_world_wait_load(e->params.world, e->load.seconds);
+    s = agree(e, s, err);
+    if (s != TD_OK)
+        return s;
+    td_event_phase(TD_PHASE_WARMUP);
+    return agree(e, warm_up(e, err), err);
+}
+
+static enum td_status open_all(struct td_engine *e, struct td_error *err)
+{
+    td_event_phase(TD_PHASE_PLAN);
+    enum td_status s = say_hello(e, err);
+    if (s == TD_OK)
+        s = make_plan(e, err);
+    if (s == TD_OK)
+        s = load(e, err);
+    if (s == TD_OK) {
+        e->comm->counts = (struct td_comm_counts){0};
+        td_event_phase(TD_PHASE_SERVE);
+    }
+    return s;
+}
+
+/* Rank 0 makes the others open theirs. */
+static enum td_status lead_open(struct td_engine *e, struct td_error *err)
+{
+    const struct td_engine_params *p = &e->params;
+    struct td_step_open o = {.numerics = (int32_t)p->numerics,
+                             .max_len = p->max_len,
+                             .max_seqs = p->max_seqs,
+                             .max_rows = p->max_rows,
+                             .max_out = p->max_out,
+                             .vocab = p->vocab,
+                             .serves = p->serves,
+                             .prefix_cache = p->prefix_cache};
+    struct td_buf message;
+    td_buf_init(&message, TD_STEP_HEAD);
+    td_world_lock(p->world);
+    td_step_put_open(&message, &o);
+    enum td_status s = td_world_send(p->world, &message, err);
+    td_buf_release(&message);
+    if (s == TD_OK)
+        s = open_all(e, err);
+    td_world_unlock(p->world);
+    return s;
 }
 
 enum td_status td_engine_open(const struct td_engine_params *params,
@@ -102,24 +216,15 @@ enum td_status td_engine_open(const struct td_engine_params *params,
     if (!e)
         return td_error_set(err, TD_E_NOMEM, "no memory for an engine");
     e->params = *params;
-    td_event_phase(TD_PHASE_PLAN);
-    enum td_status s = plan(e, err);
-    if (s == TD_OK) {
-        td_event_phase(TD_PHASE_LOAD);
-        s = allocate(e, err);
-    }
+    if (params->world)
+        e->params.comm = td_world_comm(params->world);
+    e->comm = e->params.comm ? e->params.comm : td_comm_self();
+    bool leads = params->world && td_world_rank(params->world) == 0;
+    enum td_status s = leads ? lead_open(e, err) : open_all(e, err);
     if (s == TD_OK)
-        s = td_model_load(e->model, &params->load, &e->load, err);
-    if (s == TD_OK) {
-        td_event_phase(TD_PHASE_WARMUP);
-        s = warm_up(e, err);
-    }
-    if (s == TD_OK) {
-        td_event_phase(TD_PHASE_SERVE);
         *out = e;
-    } else {
+    else
         td_engine_close(e);
-    }
     return s;
 }
 
@@ -127,11 +232,16 @@ void td_engine_close(struct td_engine *e)
 {
     if (!e)
         return;
+    if (e->params.world && td_world_rank(e->params.world) == 0) {
+        td_world_lock(e->params.world);
+        (void)td_engine_tell(e, TD_STEP_CLOSE, NULL); /* not where all have failed */
+        td_world_unlock(e->params.world);
+    }
+    td_engine_free_calls(e);
     td_cache_release(&e->cache);
     td_model_free(e->model);
     if (e->dev)
         e->dev->ops.close(e->dev);
-    td_free(e->logits);
     td_free(e);
 }
 
@@ -150,28 +260,9 @@ void td_engine_info(const struct td_engine *e, struct td_engine_info *out)
                                    .used = (int64_t)e->dev->used,
                                    .bytes = e->plan.bytes,
                                    .plan = e->plan,
-                                   .load = e->load};
-}
-
-enum td_status td_engine_forward(struct td_engine *e, const struct td_seq_rows *seqs,
-                                 int32_t n_seqs, struct td_error *err)
-{
-    enum td_status s = td_model_forward(e->model, &e->cache, seqs, n_seqs, false, err);
-    return s == TD_OK ? e->dev->ops.sync(e->dev, err) : s;
-}
-
-const float *td_engine_logits(struct td_engine *e, int32_t row)
-{
-    size_t vocab = (size_t)td_model_config(e->model)->vocab;
-    float *to = e->logits + (size_t)row * vocab;
-    e->dev->ops.get(e->dev, to, td_model_logits(e->model) + (size_t)row * vocab,
-                    vocab * sizeof(*to));
-    return to;
-}
-
-void td_engine_copy_state(struct td_engine *e, int32_t to, int32_t from)
-{
-    td_cache_copy_state(e->model, &e->cache, to, from);
+                                   .load = e->load,
+                                   .ranks = e->comm->ranks,
+                                   .comm = e->comm->counts};
 }
 
 struct td_dev *td_engine_device(struct td_engine *e)

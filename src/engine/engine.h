@@ -4,7 +4,7 @@
  *
  *     td_engine_open()     plan, load, warm up; nothing is read if it does not fit
  *     td_engine_forward()  one step: pieces of sequences in, logits out
- *     td_engine_logits()   a row of them, on the host
+ *     td_engine_sample()   a token from a row of them
  *
  * Who runs next, and which blocks and slots a sequence owns, is decided by the caller
  * (generate.h for a single sequence). An engine belongs to one thread at a time.
@@ -14,6 +14,9 @@
 
 #include "model/model.h"
 #include "plan/plan.h"
+#include "sample/sample.h"
+
+struct td_world;
 
 struct td_engine_params {
     const char *model; /* directory */
@@ -35,7 +38,13 @@ struct td_engine_params {
                              KV cache then takes what fits, up to max_seqs * max_len
                              tokens. 0: no saved states */
     bool serves;          /* see struct td_plan_asked */
-    struct td_comm *comm; /* NULL: one rank */
+    int32_t vocab;        /* ids that the tokenizer knows, the only ones that sampling
+                             looks at; 0: all that the model has */
+    struct td_world *world; /* the ranks that work as this engine, NULL: this process
+                               alone; see world.h */
+    /* Set by td_engine_open() where there is a world. */
+    struct td_comm *comm;     /* NULL: one rank */
+    const char *common_level; /* the best that all ranks have */
     struct td_load_opts load;
 };
 
@@ -60,6 +69,8 @@ struct td_engine_info {
     struct td_plan plan;
     int64_t used; /* bytes of device memory */
     struct td_load_stats load;
+    int ranks;
+    struct td_comm_counts comm; /* of all steps so far, on this rank */
 };
 void td_engine_info(const struct td_engine *e, struct td_engine_info *out);
 
@@ -67,9 +78,21 @@ void td_engine_info(const struct td_engine *e, struct td_engine_info *out);
 enum td_status td_engine_forward(struct td_engine *e, const struct td_seq_rows *seqs,
                                  int32_t n_seqs, struct td_error *err);
 
+/* Samples from row `row` of the last step: from its best ids where they are known and
+ * suffice, else from the row. Errors: those of td_sample() and td_engine_logits(). */
+enum td_status td_engine_sample(struct td_engine *e, int32_t row,
+                                const struct td_sampler *sampler,
+                                struct td_sample_work *work, int64_t position,
+                                struct td_sampled *out, struct td_error *err);
+
 /* Row `row` of the last step's logits, [vocab] floats on the host; borrowed until the
- * next call for that row or the next step. */
-const float *td_engine_logits(struct td_engine *e, int32_t row);
+ * next call for that row or the next step. Errors: those of communication. */
+enum td_status td_engine_logits(struct td_engine *e, int32_t row, const float **out,
+                                struct td_error *err);
+
+/* The best ids of that row; NULL on an engine that looks at rows themselves. */
+const struct td_candidates *td_engine_candidates(const struct td_engine *e,
+                                                 int32_t row);
 
 /* Copies the state of one slot over another's, behind all calls made so far. */
 void td_engine_copy_state(struct td_engine *e, int32_t to, int32_t from);

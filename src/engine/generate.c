@@ -111,8 +111,7 @@ static enum td_status decode(struct td_generator *g, const struct td_generate_ar
     double first = 0;
     enum td_status s = TD_OK;
     for (int32_t at = a->n_prompt; s == TD_OK; at++) {
-        s = td_sample(&g->sampler, &g->work, td_engine_logits(g->engine, 0), at, &token,
-                      err);
+        s = td_engine_sample(g->engine, 0, &g->sampler, &g->work, at, &token, err);
         if (s != TD_OK)
             break;
         if (first == 0)

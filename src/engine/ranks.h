@@ -42,8 +42,8 @@
  *
  *     0    an orderly end, on all ranks
  *     64   wrong usage
- *     70   a failure; the event tells it
- *     74   another rank was lost: waited for too long, or its failure was reported
+ *     70   a failure; the event tells it, and where it happened
+ *     74   another rank was lost: waited for too long, or no messages reach it
  *     75   the watchdog: this rank stood still, or rank 0 was silent, for too long
  *
  * MPI_Finalize() is reached in an orderly end and after failures that all ranks know

@@ -96,6 +96,7 @@ static enum td_status worker_open(struct worker *w, const struct td_worker_param
 {
     struct td_engine_params e = p->engine;
     e.serves = true;
+    e.vocab = p->vocab;
     w->fd = p->fd;
     td_buf_init(&w->in, TD_MAX_FRAME + 8);
     td_buf_init(&w->out, TD_MAX_FRAME + 8);
@@ -395,8 +396,7 @@ static void sample_row(struct worker *w, struct td_request *r, int32_t row)
     td_error_init(&err);
     enum td_status s = sampler_for(w, r, &sampler, &err);
     if (s == TD_OK)
-        s = td_sample(sampler, &w->work, td_engine_logits(w->engine, row), r->n_ids, &t,
-                      &err);
+        s = td_engine_sample(w->engine, row, sampler, &w->work, r->n_ids, &t, &err);
     if (s == TD_OK && t.stop == TD_STOP_NONE)
         s = td_sampler_add(sampler, t.id);
     if (s != TD_OK) {
@@ -429,9 +429,12 @@ static void send_prompt_logprobs(struct worker *w, const struct td_sched_row *ro
     td_error_init(&err);
     for (int32_t i = 0; i < n; i++) {
         struct td_sampled t;
-        if (td_logprobs(&w->work, td_engine_logits(w->engine, first + i),
-                        r->ids[row->start + i + 1], j->submit.prompt_logprobs, &t,
-                        &err) != TD_OK) {
+        const float *logits;
+        enum td_status s = td_engine_logits(w->engine, first + i, &logits, &err);
+        if (s == TD_OK)
+            s = td_logprobs(&w->work, logits, r->ids[row->start + i + 1],
+                            j->submit.prompt_logprobs, &t, &err);
+        if (s != TD_OK) {
             end_job(w, r, TD_DONE_FAILED, &err);
             return;
         }
@@ -497,7 +500,7 @@ static enum td_status step(struct worker *w, struct td_error *err)
 static void say_hello(struct worker *w, const char *build)
 {
     struct td_wire_hello h = {.version = TD_WIRE_VERSION,
-                              .ranks = 1,
+                              .ranks = w->info.ranks,
                               .max_len = w->info.max_len,
                               .max_seqs = w->info.max_seqs,
                               .max_rows = w->info.max_rows,

@@ -387,6 +387,8 @@ static void *read_all(void *self)
             s = pack_run(r, run, data);
         if (s == TD_OK)
             maybe_report(l);
+        if (l->opts->beat)
+            (void)atomic_fetch_add(l->opts->beat, 1);
     }
     close_files(r);
     atomic_fetch_add(&l->read, r->read);

@@ -61,6 +61,7 @@ struct td_load_opts {
                            while it copies */
     td_place_fn place;  /* may be NULL; gets the same `self` as the callback */
     const atomic_bool *cancel; /* may be NULL; true stops with TD_E_CANCELLED */
+    atomic_ullong *beat;       /* may be NULL; rises with every run that was read */
 };
 
 /* What a load of so many bytes and pieces takes beside the destination, at most: its

@@ -57,9 +57,9 @@ static enum td_status check(const struct td_model *m, const struct td_cache *c,
     return TD_OK;
 }
 
-static enum td_status check_all(const struct td_model *m, const struct td_cache *c,
-                                const struct td_seq_rows *seqs, int32_t n,
-                                struct td_error *err)
+enum td_status td_model_check(const struct td_model *m, const struct td_cache *c,
+                              const struct td_seq_rows *seqs, int32_t n,
+                              struct td_error *err)
 {
     int64_t rows = 0, outs = 0;
     bool prompt_seen = false;
@@ -105,7 +105,7 @@ enum td_status td_batch_make(struct td_model *m, const struct td_cache *c,
                              const struct td_seq_rows *seqs, int32_t n_seqs,
                              struct td_error *err)
 {
-    enum td_status s = check_all(m, c, seqs, n_seqs, err);
+    enum td_status s = td_model_check(m, c, seqs, n_seqs, err);
     if (s != TD_OK)
         return s;
     const struct td_model_limits *l = &m->limits;

@@ -117,6 +117,11 @@ struct td_seq_rows {
     int32_t n_out; /* logits of the last n_out rows (0: none) */
 };
 
+/* Whether pieces obey the rules of td_model_forward(), which checks them itself. */
+enum td_status td_model_check(const struct td_model *m, const struct td_cache *c,
+                              const struct td_seq_rows *seqs, int32_t n_seqs,
+                              struct td_error *err);
+
 /* Runs the network over the pieces: generated tokens first, then prompt pieces, whose
  * start is a multiple of TD_CHUNK. With `hidden`, the final norm of all rows is kept for
  * td_model_draft(). Errors: TD_E_INTERNAL for a batch that breaks these rules or the

@@ -23,6 +23,23 @@ static const struct level {
 #endif
 };
 
+int td_cpu_level(const char *highest)
+{
+    int best = -1;
+    for (size_t i = 0; i < TD_COUNT(levels); i++) {
+        if (!levels[i].can_run || levels[i].can_run())
+            best = (int)i;
+        if (highest && strcmp(levels[i].name, highest) == 0)
+            return best;
+    }
+    return highest ? -1 : best;
+}
+
+const char *td_cpu_level_name(int level)
+{
+    return levels[level].name;
+}
+
 static enum td_status fill(struct td_ops *ops, const char *highest,
                            struct td_error *err)
 {

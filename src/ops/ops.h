@@ -401,6 +401,11 @@ struct td_dev_params {
 enum td_status td_cpu_open(const struct td_dev_params *params, struct td_dev **out,
                            struct td_error *err);
 
+/* The number of the best level of this processor that is not above `highest` (NULL: of
+ * all), -1 when there is none of that name; and its name. Levels rise. */
+int td_cpu_level(const char *highest);
+const char *td_cpu_level_name(int level);
+
 /* Opens an NVIDIA GPU. Its code lies in libtandem-cuda.so, which is loaded when it is
  * first asked for. TD_E_NO_DEVICE when there is no library, driver or GPU; TD_E_DEVICE
  * when there is one that cannot be used, such as with too old a driver. Close with dev->ops.close(dev).

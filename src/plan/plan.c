@@ -35,7 +35,7 @@ static int32_t blocks_for(int32_t tokens)
 
 void td_plan_limits(const struct td_plan_asked *a, struct td_model_limits *out)
 {
-    struct td_model_limits l = {.max_seqs = TD_MAX(a->max_seqs, 1)};
+    struct td_model_limits l = {.max_seqs = TD_MAX(a->max_seqs, 1), .vocab = a->vocab};
     l.max_rows = a->max_rows ? a->max_rows : TD_MAX(DEFAULT_ROWS, l.max_seqs);
     l.max_out = TD_MAX(a->max_out, l.max_seqs);
     if (a->serves) {
@@ -124,11 +124,14 @@ static void process_of(const struct planner *k, struct td_plan *p)
     struct td_load_opts load = k->asked->load;
     int32_t vocab = td_model_config(k->model)->vocab;
     int64_t row = vocab * (int64_t)sizeof(float);
+    struct td_range part = td_model_vocab(k->model);
+    /* rows are kept where sampling cannot read the device's: rank 0's, a GPU's */
+    bool keeps = part.count < vocab ? part.first == 0 : !k->dev->host;
     int32_t samplers = k->asked->serves ? l->max_seqs : 1;
     load.dev = k->dev;
     p->process = (struct td_plan_process){
         .program = k->room->program,
-        .logits = l->max_out * row + 2 * row,
+        .logits = (keeps ? l->max_out : 0) * row + 2 * row,
         .samplers = samplers * (int64_t)td_sampler_bytes(vocab, l->max_len),
         .threads = (int64_t)k->dev->threads * THREAD_BYTES,
         .lists = p->bytes.lists,
@@ -310,6 +313,15 @@ enum td_status td_plan_make(struct td_model *m, struct td_dev *dev,
     p.most_len = most;
     *out = p;
     return TD_OK;
+}
+
+void td_plan_lower(struct td_model *m, struct td_dev *dev,
+                   const struct td_plan_asked *asked, const struct td_plan_room *room,
+                   struct td_plan *p)
+{
+    struct planner k = {.model = m, .dev = dev, .asked = asked, .room = room};
+    add_up(&k, p);
+    p->full = p->n_blocks / TD_MAX(blocks_for(p->limits.max_len), 1);
 }
 
 void td_plan_emit(const struct td_plan *p, const struct td_plan_room *room)

@@ -33,6 +33,7 @@ struct td_plan_asked {
     int64_t prefix_cache; /* bytes for states of known prefixes, beside the slots; the
                              KV cache then takes what fits, up to max_seqs * max_len
                              tokens. 0: no saved states */
+    int32_t vocab;        /* of td_model_limits: for candidates */
     bool serves;          /* a server's engine: room for logits of prompts too, and a
                              sampler for each sequence */
     struct td_load_opts load;
@@ -102,5 +103,11 @@ enum td_status td_plan_make(struct td_model *m, struct td_dev *dev,
 
 /* Emits the event "plan" with the numbers. */
 void td_plan_emit(const struct td_plan *p, const struct td_plan_room *room);
+
+/* Counts again after max_len, blocks or snapshots of a plan were lowered: to what all
+ * ranks have room for. */
+void td_plan_lower(struct td_model *m, struct td_dev *dev,
+                   const struct td_plan_asked *asked, const struct td_plan_room *room,
+                   struct td_plan *p);
 
 #endif
