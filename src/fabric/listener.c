@@ -27,7 +27,7 @@ enum {
     CONNS = 256,
     CHUNK = 1 << 18,
     BACKLOG = 128,
-    FIXED_FDS = 3,    /* the wake-up pipe, TCP, UDP */
+    FIXED_FDS = 4,    /* the wake-up pipe, two of TCP, UDP */
     SPIN_NS = 200000, /* how long an echo waits for the next one before it sleeps */
     IDLE_S = 5        /* a conversation that stands still is dropped */
 };
@@ -42,7 +42,7 @@ struct conn {
 
 struct td_listener {
     char token[TD_TOKEN_BYTES + 1];
-    int tcp, udp, wake[2];
+    int tcp, oob, udp, wake[2];
     pthread_t thread;
     struct conn conns[CONNS];
     int n;
@@ -143,9 +143,9 @@ static void answer_datagram(struct td_listener *l)
                  (struct sockaddr *)&from, size);
 }
 
-static void welcome_caller(struct td_listener *l)
+static void welcome_caller(struct td_listener *l, int from)
 {
-    int fd = accept(l->tcp, NULL, NULL), one = 1;
+    int fd = accept(from, NULL, NULL), one = 1;
     if (fd < 0)
         return;
     if (l->n == CONNS) {
@@ -169,6 +169,7 @@ static void *loop(void *arg)
         p[0] = (struct pollfd){.fd = l->wake[0], .events = POLLIN};
         p[1] = (struct pollfd){.fd = l->tcp, .events = POLLIN};
         p[2] = (struct pollfd){.fd = l->udp, .events = POLLIN};
+        p[3] = (struct pollfd){.fd = l->oob, .events = POLLIN};
         for (int i = 0; i < n; i++)
             p[FIXED_FDS + i] = (struct pollfd){.fd = l->conns[i].fd, .events = POLLIN};
         fds += (nfds_t)n;
@@ -189,9 +190,11 @@ static void *loop(void *arg)
             l->conns[i] = l->conns[--l->n];
         }
         if (p[1].revents)
-            welcome_caller(l);
+            welcome_caller(l, l->tcp);
         if (p[2].revents)
             answer_datagram(l);
+        if (p[3].revents)
+            welcome_caller(l, l->oob);
     }
 }
 
@@ -210,28 +213,43 @@ static int bound_socket(int type, int port)
     return -1;
 }
 
-static bool find_port(struct td_listener *l, int *port)
+static bool find_ports(struct td_listener *l, struct td_ports *ports)
 {
-    for (int i = 0; i < TD_PORT_MPI_COUNT; i++) {
-        *port = TD_PORT_MPI_FIRST + i;
-        l->tcp = bound_socket(SOCK_STREAM, *port);
-        l->udp = l->tcp < 0 ? -1 : bound_socket(SOCK_DGRAM, *port);
+    for (int i = 0; i < TD_PORT_OOB_COUNT && l->oob < 0; i++) {
+        ports->oob = TD_PORT_OOB_FIRST + i;
+        l->oob = bound_socket(SOCK_STREAM, ports->oob);
+    }
+    for (int i = 0; i < TD_PORT_MPI_COUNT && l->oob >= 0; i++) {
+        ports->data = TD_PORT_MPI_FIRST + i;
+        l->tcp = bound_socket(SOCK_STREAM, ports->data);
+        l->udp = l->tcp < 0 ? -1 : bound_socket(SOCK_DGRAM, ports->data);
         if (l->udp >= 0)
             return true;
         if (l->tcp >= 0)
             (void)close(l->tcp);
+        l->tcp = -1;
     }
-    l->tcp = l->udp = -1;
     return false;
 }
 
-enum td_status td_listener_new(const char *token, struct td_listener **out, int *port,
-                               struct td_error *err)
+static void close_all(struct td_listener *l)
+{
+    const int fds[] = {l->wake[0], l->tcp, l->oob, l->udp};
+    for (size_t i = 0; i < TD_COUNT(fds); i++)
+        if (fds[i] >= 0)
+            (void)close(fds[i]);
+    for (int i = 0; i < l->n; i++)
+        (void)close(l->conns[i].fd);
+    td_free(l);
+}
+
+enum td_status td_listener_new(const char *token, struct td_listener **out,
+                               struct td_ports *ports, struct td_error *err)
 {
     struct td_listener *l = td_calloc(1, sizeof(*l));
     if (!l)
         return td_error_set(err, TD_E_NOMEM, "no memory for a listener");
-    l->tcp = l->udp = -1;
+    l->tcp = l->oob = l->udp = -1;
     if (pipe(l->wake) != 0) {
         td_free(l);
         return td_error_set(err, TD_E_IO, "cannot make a pipe: %s", strerror(errno));
@@ -239,19 +257,14 @@ enum td_status td_listener_new(const char *token, struct td_listener **out, int 
     for (int i = 0; i < 2; i++)
         (void)fcntl(l->wake[i], F_SETFD, FD_CLOEXEC);
     td_text_copy(l->token, sizeof(l->token), token);
-    if (find_port(l, port) && pthread_create(&l->thread, NULL, loop, l) == 0) {
+    if (find_ports(l, ports) && pthread_create(&l->thread, NULL, loop, l) == 0) {
         *out = l;
         return TD_OK;
     }
-    (void)close(l->wake[0]);
     (void)close(l->wake[1]);
-    if (l->tcp >= 0) {
-        (void)close(l->tcp);
-        (void)close(l->udp);
-    }
-    td_free(l);
+    close_all(l);
     td_error_set(err, TD_E_IO, "cannot listen on any of the ports %d to %d",
-                 TD_PORT_MPI_FIRST, TD_PORT_MPI_FIRST + TD_PORT_MPI_COUNT - 1);
+                 TD_PORT_OOB_FIRST, TD_PORT_MPI_FIRST + TD_PORT_MPI_COUNT - 1);
     td_error_why(err, "another program has them, or sockets are not allowed here");
     return TD_E_IO;
 }
@@ -262,10 +275,5 @@ void td_listener_free(struct td_listener *l)
         return;
     (void)close(l->wake[1]);
     (void)pthread_join(l->thread, NULL);
-    (void)close(l->wake[0]);
-    (void)close(l->tcp);
-    (void)close(l->udp);
-    for (int i = 0; i < l->n; i++)
-        (void)close(l->conns[i].fd);
-    td_free(l);
+    close_all(l);
 }

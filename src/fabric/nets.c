@@ -270,14 +270,14 @@ static void refuse_pair(const struct td_nets *nets, struct td_net *net,
         td_error_why(&net->e,
                      "a connection from %s to port %d of it reached a program that is "
                      "not %s's",
-                     name_of(c, from), TD_PORT_MPI_FIRST, name_of(c, to));
+                     name_of(c, from), p->port, name_of(c, to));
     } else if (p->alive) {
         td_error_set(&net->e, TD_E_FIREWALL,
                      "tandem's ports of %s are closed to %s on %s", name_of(c, to),
                      name_of(c, from), net->cidr);
         td_error_why(&net->e,
-                     "port 22 of %s answers, port %d and those behind it do not: %s",
-                     b->addr, TD_PORT_MPI_FIRST, reach_text(p->reach));
+                     "port 22 of %s answers, port %d does not, where %s listens: %s",
+                     b->addr, p->port, name_of(c, to), reach_text(p->reach));
         td_error_fix(&net->e, "let TCP ports %d to %d through on %s of %s, from %s",
                      TD_PORT_OOB_FIRST, TD_PORT_MPI_FIRST + TD_PORT_MPI_COUNT - 1,
                      b->iface->name, name_of(c, to), net->cidr);

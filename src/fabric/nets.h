@@ -29,7 +29,8 @@ struct td_net_member {
 /* Whether one host reaches another over it. */
 struct td_net_pair {
     enum td_reach reach;
-    bool alive; /* see td_target */
+    bool alive; /* see td_target, as for the next */
+    int port;
 };
 
 struct td_net {

@@ -34,6 +34,9 @@ enum {
 static const int64_t most_bytes = 512 * TD_MIB;
 static const double stall_seconds = 1.0;
 
+/* Once something has answered, the rest has this many times as long, and at least this. */
+static const double late_factor = 10, late_seconds = 0.4;
+
 static const char *const reach_names[] = {
 #define X(code, name) name,
     TD_REACH_LIST(X)
@@ -141,11 +144,14 @@ static bool recv_all(int fd, char *p, size_t n, bool spin, double end)
 
 enum stage { CONNECTING, GREETED, FINISHED };
 
-/* One attempt: to the listener's port, or to the port of ssh. */
+enum { TRIES = 3 }; /* data, out of band, ssh */
+
+/* One attempt. */
 struct attempt {
     int fd;
     enum stage stage;
     struct td_target *t;
+    int port;
     bool ssh;
     size_t got;
     char welcome[TD_WELCOME_BYTES];
@@ -175,16 +181,18 @@ static void finish(struct attempt *a, enum td_reach reach)
         (void)close(a->fd);
     a->fd = -1;
     a->stage = FINISHED;
-    if (!a->ssh)
-        a->t->reach = reach;
-    else
+    if (a->ssh) {
         a->t->alive = reach == TD_REACH_OK || reach == TD_REACH_REFUSED;
+    } else if (reach != TD_REACH_OK && a->t->reach == TD_REACH_OK) {
+        a->t->reach = reach;
+        a->t->port = a->port;
+    }
 }
 
 static void start(struct attempt *a)
 {
     a->stage = CONNECTING;
-    a->fd = begin(a->t, SOCK_STREAM, a->ssh ? SSH_PORT : a->t->port);
+    a->fd = begin(a->t, SOCK_STREAM, a->port);
     if (a->fd < 0)
         finish(a, reach_of(errno));
 }
@@ -226,23 +234,29 @@ static void advance(struct attempt *a)
 
 static void attempt_all(struct attempt *a, struct pollfd *p, int n, double end)
 {
+    double began = td_clock_now(), until = end;
     for (int i = 0; i < n; i++)
         start(&a[i]);
     for (;;) {
         int waiting = 0;
         for (int i = 0; i < n; i++) {
-            p[i] = (struct pollfd){
-                .fd = a[i].fd, .events = a[i].stage == CONNECTING ? POLLOUT : POLLIN};
+            short events = a[i].stage == CONNECTING ? POLLOUT : POLLIN;
+            p[i] = (struct pollfd){.fd = a[i].fd, .events = events};
             waiting += a[i].stage != FINISHED;
         }
-        int ms = left_ms(end);
+        int ms = left_ms(until);
         if (!waiting || ms == 0)
             break;
         if (poll(p, (nfds_t)n, ms) < 0 && errno != EINTR)
             break;
-        for (int i = 0; i < n; i++)
-            if (a[i].stage != FINISHED && p[i].revents)
-                advance(&a[i]);
+        for (int i = 0; i < n; i++) {
+            if (a[i].stage == FINISHED || !p[i].revents)
+                continue;
+            advance(&a[i]);
+            double now = td_clock_now();
+            until =
+                TD_MIN(end, now + TD_MAX(late_seconds, late_factor * (now - began)));
+        }
     }
     for (int i = 0; i < n; i++)
         if (a[i].stage != FINISHED)
@@ -251,18 +265,22 @@ static void attempt_all(struct attempt *a, struct pollfd *p, int n, double end)
 
 void td_probe_connect(struct td_target *targets, int n, double seconds)
 {
-    struct attempt *a = td_calloc((size_t)n * 2 + 1, sizeof(*a));
-    struct pollfd *p = td_calloc((size_t)n * 2 + 1, sizeof(*p));
+    size_t count = (size_t)n * TRIES + 1;
+    struct attempt *a = td_calloc(count, sizeof(*a));
+    struct pollfd *p = td_calloc(count, sizeof(*p));
     for (int i = 0; i < n; i++) {
-        targets[i].reach = TD_REACH_FAILED;
-        targets[i].alive = false;
-    }
-    for (int i = 0; a && p && i < n; i++) {
-        a[i] = (struct attempt){.t = &targets[i]};
-        a[n + i] = (struct attempt){.t = &targets[i], .ssh = true};
+        struct td_target *t = &targets[i];
+        t->reach = a && p ? TD_REACH_OK : TD_REACH_FAILED;
+        t->alive = false;
+        t->port = 0;
+        if (!a || !p)
+            continue;
+        a[i] = (struct attempt){.t = t, .port = t->ports.data};
+        a[n + i] = (struct attempt){.t = t, .port = t->ports.oob};
+        a[n + n + i] = (struct attempt){.t = t, .port = SSH_PORT, .ssh = true};
     }
     if (a && p)
-        attempt_all(a, p, 2 * n, td_clock_now() + seconds);
+        attempt_all(a, p, TRIES * n, td_clock_now() + seconds);
     td_free(a);
     td_free(p);
 }
@@ -273,7 +291,7 @@ void td_probe_connect(struct td_target *targets, int n, double seconds)
 static int converse(const struct td_target *t, char op, double end)
 {
     char hello[TD_HELLO_BYTES], welcome[TD_WELCOME_BYTES];
-    int fd = begin(t, SOCK_STREAM, t->port);
+    int fd = begin(t, SOCK_STREAM, t->ports.data);
     memcpy(hello, t->token, TD_TOKEN_BYTES);
     hello[TD_TOKEN_BYTES] = op;
     if (fd >= 0 && wait_for(fd, POLLOUT, end) &&
@@ -374,7 +392,7 @@ static int64_t measure_mtu(const struct td_target *t)
     int probe = IP_PMTUDISC_PROBE, own = 0;
     socklen_t size = sizeof(own);
     int64_t best = 0;
-    int fd = begin(t, SOCK_DGRAM, t->port);
+    int fd = begin(t, SOCK_DGRAM, t->ports.data);
     char *data = td_calloc(1, 65536);
     if (fd >= 0)
         (void)setsockopt(fd, IPPROTO_IP, IP_MTU_DISCOVER, &probe, sizeof(probe));

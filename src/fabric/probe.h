@@ -2,8 +2,8 @@
 /*
  * Connections between hosts, tried and measured: what `tandem check` means by "works".
  *
- * Each host listens on one TCP port and the UDP port of the same number, in the range
- * that MPI will use (cluster.h), on all of its IPv4 addresses. Open MPI speaks IPv4 only,
+ * Each host listens on a port in each of the two ranges that MPI will use (cluster.h), on
+ * all of its IPv4 addresses. Open MPI speaks IPv4 only,
  * so nothing else is tried. A caller has to send the listener's token first: another
  * program, or another host that has the same address, is recognised by not knowing it.
  */
@@ -21,10 +21,16 @@ bool td_token_make(char token[TD_TOKEN_BYTES + 1]);
 
 struct td_listener;
 
-/* Listens in a thread of its own until td_listener_free(). *port receives the port.
- * Errors: TD_E_IO (no free port in the range), TD_E_NOMEM. */
-enum td_status td_listener_new(const char *token, struct td_listener **out, int *port,
-                               struct td_error *err);
+/* The ports of a listener: in the range of MPI's data (TCP and UDP), and in that of its
+ * out-of-band connections (TCP). */
+struct td_ports {
+    int data, oob;
+};
+
+/* Listens in a thread of its own until td_listener_free(). Errors: TD_E_IO (no free port
+ * in a range), TD_E_NOMEM. */
+enum td_status td_listener_new(const char *token, struct td_listener **out,
+                               struct td_ports *ports, struct td_error *err);
 void td_listener_free(struct td_listener *l);
 
 /* ---- is it reachable ---------------------------------------------------------------- */
@@ -52,13 +58,15 @@ struct td_target {
     char from[TD_FACT_ADDR]; /* this host's address to connect from */
     char to[TD_FACT_ADDR];
     char token[TD_TOKEN_BYTES + 1];
-    int port;
+    struct td_ports ports;
     /* results */
-    enum td_reach reach;
+    enum td_reach reach; /* of the port that fares worse */
+    int port;            /* the one that was not reached, 0 when both were */
     bool alive; /* answered on the ssh port, if only to say that nobody listens there */
 };
 
-/* Tries all of them at the same time, within `seconds`. */
+/* Tries all of them at the same time, within `seconds`; shorter when some have answered
+ * and the others still have not after a multiple of that time. */
 void td_probe_connect(struct td_target *targets, int n, double seconds);
 
 /* ---- how fast is it ----------------------------------------------------------------- */

@@ -105,18 +105,20 @@ static enum td_status get_text(const json_t *o, const char *key, char *out, size
 static enum td_status get_target(const json_t *o, struct td_target *t,
                                  struct td_error *err)
 {
-    int64_t port;
+    int64_t data, oob;
     enum td_status s = get_text(o, "from", t->from, sizeof(t->from), err);
     if (s == TD_OK)
         s = get_text(o, "to", t->to, sizeof(t->to), err);
     if (s == TD_OK)
         s = get_text(o, "token", t->token, sizeof(t->token), err);
     if (s == TD_OK)
-        s = td_json_int(o, "port", "request", 1, 65535, 0, &port, err);
+        s = td_json_int(o, "data", "request", 1, 65535, 0, &data, err);
+    if (s == TD_OK)
+        s = td_json_int(o, "oob", "request", 1, 65535, 0, &oob, err);
     if (s == TD_OK && strlen(t->token) != TD_TOKEN_BYTES)
         s = td_error_set(err, TD_E_INPUT, "request: token has the wrong length");
     if (s == TD_OK)
-        t->port = (int)port;
+        t->ports = (struct td_ports){(int)data, (int)oob};
     return s;
 }
 
@@ -155,14 +157,14 @@ static enum td_status do_clock(struct agent *a, const json_t *o, struct td_error
 static enum td_status do_listen(struct agent *a, const json_t *o, struct td_error *err)
 {
     char token[TD_TOKEN_BYTES + 1];
-    int port = 0;
+    struct td_ports ports = {0, 0};
     enum td_status s = get_text(o, "token", token, sizeof(token), err);
     if (s == TD_OK && a->listener)
         s = td_error_set(err, TD_E_INPUT, "request: this agent listens already");
     if (s == TD_OK)
-        s = td_listener_new(token, &a->listener, &port, err);
+        s = td_listener_new(token, &a->listener, &ports, err);
     if (s == TD_OK)
-        td_buf_addf(&a->answer, "{\"port\":%d}", port);
+        td_buf_addf(&a->answer, "{\"data\":%d,\"oob\":%d}", ports.data, ports.oob);
     return s;
 }
 
@@ -187,8 +189,9 @@ static enum td_status do_connect(struct agent *a, const json_t *o, struct td_err
         td_probe_connect(t, (int)n, seconds);
     td_buf_adds(&a->answer, "{\"reach\":[");
     for (size_t i = 0; i < n; i++)
-        td_buf_addf(&a->answer, "%s{\"reach\":\"%s\",\"alive\":%s}", i ? "," : "",
-                    td_reach_name(t[i].reach), t[i].alive ? "true" : "false");
+        td_buf_addf(&a->answer, "%s{\"reach\":\"%s\",\"alive\":%s,\"port\":%d}",
+                    i ? "," : "", td_reach_name(t[i].reach),
+                    t[i].alive ? "true" : "false", t[i].port);
     td_buf_adds(&a->answer, "]}");
     td_free(t);
     return s;

@@ -7,10 +7,10 @@
  *     it begins     {"tandem":1,"build":"…","version":"…"}
  *     {"do":"facts","model":PATH}        {"facts":{…}}                fabric/facts.h
  *     {"do":"clock"}                     {"clock":SECONDS}
- *     {"do":"listen","token":T}          {"port":N}
- *     {"do":"connect","seconds":S,"targets":[{"from","to","token","port"}]}
- *                                        {"reach":[{"reach":"ok","alive":true}]}
- *     {"do":"measure","from","to","token","port","seconds"}
+ *     {"do":"listen","token":T}          {"data":PORT,"oob":PORT}
+ *     {"do":"connect","seconds":S,"targets":[{"from","to","token","data","oob"}]}
+ *                                        {"reach":[{"reach":"ok","alive":true,"port":0}]}
+ *     {"do":"measure","from","to","token","data","oob","seconds"}
  *                                        {"link":{…}}, with "error" when it broke off
  *     anything that fails                {"error":{"code","what","why","fix"}}
  *

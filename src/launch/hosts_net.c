@@ -10,22 +10,24 @@
 
 #include <string.h>
 
-static const double listen_seconds = 2, try_seconds = 1.5, measure_seconds = 0.25,
+static const double listen_seconds = 2, try_seconds = 1.5, measure_seconds = 0.16,
                     patience = 4; /* for an answer, beyond what the work itself takes */
 
 enum { MOST_MEASURED = 4 }; /* networks; more are not */
 
 struct places {
     char token[TD_TOKEN_BYTES + 1];
-    int port;
+    struct td_ports ports;
 };
 
 static void put_target(struct td_buf *b, const struct td_net *net,
                        const struct places *places, int from, int to)
 {
-    td_buf_addf(b, "\"from\":\"%s\",\"to\":\"%s\",\"port\":%d,\"token\":\"%s\"",
-                net->members[from].addr, net->members[to].addr, places[to].port,
-                places[to].token);
+    td_buf_addf(b,
+                "\"from\":\"%s\",\"to\":\"%s\",\"data\":%d,\"oob\":%d,"
+                "\"token\":\"%s\"",
+                net->members[from].addr, net->members[to].addr, places[to].ports.data,
+                places[to].ports.oob, places[to].token);
 }
 
 /* An agent that failed meanwhile, or answered with an error, becomes a line. */
@@ -57,13 +59,14 @@ static bool listen_everywhere(struct td_join *j, struct places *places)
     }
     bool all = td_join_ask(j, listen_seconds);
     for (int i = 0; i < j->c->n && all; i++) {
-        int64_t port = 0;
-        (void)td_json_int(j->answers[i], "port", j->c->hosts[i].name, 1, 65535, 0,
-                          &port, &j->errors[i]);
-        places[i].port = (int)port;
-        if (!port)
-            td_error_set(&j->errors[i], TD_E_PEER, "%s named no port",
-                         j->c->hosts[i].name);
+        const char *name = j->c->hosts[i].name;
+        int64_t data = 0, oob = 0;
+        (void)td_json_int(j->answers[i], "data", name, 1, 65535, 0, &data,
+                          &j->errors[i]);
+        (void)td_json_int(j->answers[i], "oob", name, 1, 65535, 0, &oob, &j->errors[i]);
+        places[i].ports = (struct td_ports){(int)data, (int)oob};
+        if (!data || !oob)
+            td_error_set(&j->errors[i], TD_E_PEER, "%s named no port", name);
         all = j->errors[i].code == TD_OK;
     }
     return all;
@@ -104,6 +107,7 @@ static void read_reach(struct td_join *j, struct td_nets *nets, int from)
             if (name)
                 (void)td_reach_by_name(name, &p->reach);
             p->alive = json_is_true(json_object_get(o, "alive"));
+            p->port = (int)json_integer_value(json_object_get(o, "port"));
         }
 }
 

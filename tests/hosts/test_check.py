@@ -217,8 +217,9 @@ def test_one_direction_only(bed):
     assert check(bed, hosts=mgmt(bed))["network"] == MGMT
 
 
-def test_a_firewall_on_the_ports(bed):
-    nft(bed, "spark-2", "tcp dport 46000-46199")
+@pytest.mark.parametrize("ports", ["46000-46031", "46100-46199"])
+def test_a_firewall_on_the_ports(bed, ports):
+    nft(bed, "spark-2", f"tcp dport {ports}")
     line = refusal(check(bed), "firewall")
     assert "46000 to 46199" in line["fix"] and "spark-2" in line["fix"]
 

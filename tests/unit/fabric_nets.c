@@ -61,7 +61,7 @@ static void set_net(struct td_nets *nets, int k, double gbytes, double us)
     for (int i = 0; i < HOSTS * HOSTS; i++) {
         if (i % (HOSTS + 1) == 0)
             continue;
-        nets->v[k].pairs[i] = (struct td_net_pair){TD_REACH_OK, true};
+        nets->v[k].pairs[i] = (struct td_net_pair){TD_REACH_OK, true, 0};
         nets->v[k].links[i] = (struct td_link){us, us + 5, gbytes, 1500};
     }
 }
@@ -164,24 +164,24 @@ static void every_refusal(void **state)
     (void)state;
 
     setup_nets(&c, &nets, fabric);
-    nets.v[0].pairs[1] = (struct td_net_pair){TD_REACH_TIMEOUT, false};
+    nets.v[0].pairs[1] = (struct td_net_pair){TD_REACH_TIMEOUT, false, 46100};
     expect_refusal(&nets, &c, TD_E_ONE_WAY, "spark-1 cannot reach spark-2");
     end_all(&c, &nets);
 
     setup_nets(&c, &nets, fabric);
     nets.v[0].pairs[1] = nets.v[0].pairs[HOSTS] =
-        (struct td_net_pair){TD_REACH_UNREACHABLE, false};
+        (struct td_net_pair){TD_REACH_UNREACHABLE, false, 46100};
     expect_refusal(&nets, &c, TD_E_NETWORK,
                    "spark-1 and spark-2 cannot reach each other");
     end_all(&c, &nets);
 
     setup_nets(&c, &nets, fabric);
-    nets.v[0].pairs[HOSTS + 2] = (struct td_net_pair){TD_REACH_REFUSED, true};
+    nets.v[0].pairs[HOSTS + 2] = (struct td_net_pair){TD_REACH_REFUSED, true, 46100};
     expect_refusal(&nets, &c, TD_E_FIREWALL, "ports of spark-3 are closed to spark-2");
     end_all(&c, &nets);
 
     setup_nets(&c, &nets, fabric);
-    nets.v[0].pairs[2] = (struct td_net_pair){TD_REACH_STRANGER, true};
+    nets.v[0].pairs[2] = (struct td_net_pair){TD_REACH_STRANGER, true, 46100};
     expect_refusal(&nets, &c, TD_E_DUPLICATE, "192.168.200.14 is not only spark-3");
     end_all(&c, &nets);
 

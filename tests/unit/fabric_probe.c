@@ -8,23 +8,23 @@
 
 #include "fabric/probe.h"
 
-static struct td_target target(const char *token, int port)
+static struct td_target target(const char *token, int data, int oob)
 {
-    struct td_target t = {.port = port};
+    struct td_target t = {.ports = {data, oob}};
     (void)strncpy(t.from, "127.0.0.1", sizeof(t.from) - 1);
     (void)strncpy(t.to, "127.0.0.1", sizeof(t.to) - 1);
     (void)strncpy(t.token, token, sizeof(t.token) - 1);
     return t;
 }
 
-static struct td_listener *listen_here(char *token, int *port)
+static struct td_listener *listen_here(char *token, struct td_ports *ports)
 {
     struct td_listener *l = NULL;
     struct td_error err;
     td_error_init(&err);
     assert_true(td_token_make(token));
     assert_int_equal(strlen(token), TD_TOKEN_BYTES);
-    if (td_listener_new(token, &l, port, &err) != TD_OK)
+    if (td_listener_new(token, &l, ports, &err) != TD_OK)
         fail_msg("%s: %s", err.what, err.why);
     return l;
 }
@@ -32,18 +32,20 @@ static struct td_listener *listen_here(char *token, int *port)
 static void who_is_reached(void **state)
 {
     char token[TD_TOKEN_BYTES + 1], other[TD_TOKEN_BYTES + 1];
-    int port, second;
+    struct td_ports p, q;
     (void)state;
-    struct td_listener *l = listen_here(token, &port), *m = listen_here(other, &second);
-    assert_true(port != second);
-    struct td_target t[] = {target(token, port), target(other, port), target(token, 1),
-                            target(other, second), target(token, port)};
+    struct td_listener *l = listen_here(token, &p), *m = listen_here(other, &q);
+    assert_true(p.data != q.data && p.oob != q.oob);
+    struct td_target t[] = {target(token, p.data, p.oob), target(other, p.data, p.oob),
+                            target(token, 1, p.oob),      target(other, q.data, q.oob),
+                            target(token, p.data, p.oob), target(token, p.data, 1)};
     (void)strncpy(t[4].from, "not an address", sizeof(t[4].from) - 1);
-    td_probe_connect(t, 5, 10);
+    td_probe_connect(t, 6, 10);
     assert_int_equal(t[0].reach, TD_REACH_OK);
     assert_int_equal(t[1].reach, TD_REACH_STRANGER);
     assert_int_equal(t[2].reach, TD_REACH_REFUSED);
-    assert_true(t[2].alive);
+    assert_true(t[2].alive && t[2].port == 1 && t[0].port == 0);
+    assert_int_equal(t[5].reach, TD_REACH_REFUSED);
     assert_int_equal(t[3].reach, TD_REACH_OK);
     assert_int_equal(t[4].reach, TD_REACH_FAILED);
     td_listener_free(m);
@@ -68,12 +70,12 @@ static void names_of_results(void **state)
 static void a_link_is_measured(void **state)
 {
     char token[TD_TOKEN_BYTES + 1];
-    int port;
+    struct td_ports p;
     struct td_link link;
     struct td_error err;
     (void)state;
-    struct td_listener *l = listen_here(token, &port);
-    struct td_target t = target(token, port);
+    struct td_listener *l = listen_here(token, &p);
+    struct td_target t = target(token, p.data, p.oob);
     td_error_init(&err);
     if (td_probe_measure(&t, 0.2, &link, &err) != TD_OK)
         fail_msg("%s: %s", err.what, err.why);
