@@ -89,6 +89,9 @@ static enum td_status nothing_shared(const struct td_cluster *c, const char *fab
     else
         td_error_set(err, TD_E_NETWORK, "the hosts share no network");
     td_error_why(err, "%s", why);
+    td_error_fix(err,
+                 "give them addresses in one network, or name a CIDR that holds an "
+                 "address of each: --fabric 10.0.0.0/8");
     return TD_E_NETWORK;
 }
 

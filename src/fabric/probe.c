@@ -12,6 +12,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -19,15 +20,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 enum {
     SSH_PORT = 22,
-    SMALL = 64,      /* bytes of the latency test */
-    STEP = 6144,     /* of a small step's all-reduce */
-    ROUNDS = 400,    /* most round trips of a test */
-    CHUNK = 1 << 18, /* bytes of a write */
+    SMALL = 64,          /* bytes of the latency test */
+    STEP = 6144,         /* of a small step's all-reduce */
+    ROUNDS = 400,        /* most round trips of a test */
+    CHUNK = 1 << 16,     /* bytes of a write */
+    CONFIRMED = 1 << 14, /* that have to arrive at least */
     IP_UDP_HEADERS = 28
 };
 
@@ -346,38 +349,52 @@ static enum td_status measure_latency(const struct td_target *t, double seconds,
     return TD_E_TIMEOUT;
 }
 
-/* Sends for so long; false when the link stands still. */
-static bool flood(int fd, const char *chunk, double seconds)
+/* Sends for so long, or until the link stands still; the bytes that were handed over. */
+static int64_t flood(int fd, const char *chunk, double seconds)
 {
     double end = td_clock_now() + seconds;
-    for (int64_t sent = 0; sent < most_bytes && td_clock_now() < end; sent += CHUNK)
+    int64_t sent = 0;
+    while (sent < most_bytes && td_clock_now() < end) {
         if (!send_all(fd, chunk, CHUNK, td_clock_now() + stall_seconds))
-            return false;
-    return shutdown(fd, SHUT_WR) == 0;
+            return sent;
+        sent += CHUNK;
+    }
+    (void)shutdown(fd, SHUT_WR);
+    return sent;
+}
+
+/* What the listener counted, in GB/s. When its answer is late, the link is slow: then
+ * what it has confirmed so far, 0 when that is next to nothing. */
+static double count_arrived(int fd, int64_t sent, double began)
+{
+    char answer[TD_SINK_ANSWER] = "", *next = NULL;
+    int left = 0;
+    if (recv_all(fd, answer, sizeof(answer), false, td_clock_now() + stall_seconds)) {
+        answer[sizeof(answer) - 1] = 0;
+        double bytes = (double)strtoll(answer, &next, 10);
+        double ns = (double)strtoll(next, NULL, 10);
+        return bytes > 0 && ns > 0 ? bytes / ns : 0;
+    }
+    if (ioctl(fd, SIOCOUTQ, &left) != 0 || sent - left < CONFIRMED)
+        return 0;
+    return (double)(sent - left) / (td_clock_now() - began) * 1e-9;
 }
 
 static enum td_status measure_bandwidth(const struct td_target *t, double seconds,
                                         struct td_link *out, struct td_error *err)
 {
-    char answer[TD_SINK_ANSWER] = "", *next = NULL;
     char *chunk = td_calloc(1, CHUNK);
-    bool good = false;
     if (!chunk)
         return td_error_set(err, TD_E_NOMEM, "no memory to measure bandwidth");
     int fd = converse(t, TD_OP_SINK, td_clock_now() + stall_seconds);
-    if (fd >= 0 && flood(fd, chunk, seconds) &&
-        recv_all(fd, answer, sizeof(answer), false,
-                 td_clock_now() + 2 * stall_seconds)) {
-        answer[sizeof(answer) - 1] = 0;
-        double bytes = (double)strtoll(answer, &next, 10);
-        double ns = (double)strtoll(next, NULL, 10);
-        good = bytes > 0 && ns > 0;
-        out->gbytes = good ? bytes / ns : 0;
-    }
-    if (fd >= 0)
+    if (fd >= 0) {
+        double began = td_clock_now();
+        int64_t sent = flood(fd, chunk, seconds);
+        out->gbytes = count_arrived(fd, sent, began);
         (void)close(fd);
+    }
     td_free(chunk);
-    if (good)
+    if (out->gbytes > 0)
         return TD_OK;
     td_error_set(err, TD_E_MTU, "a stream of data to %s stands still", t->to);
     td_error_why(err, "small messages pass, full packets do not arrive within %.0f s",

@@ -230,6 +230,17 @@ def test_packets_of_different_size(bed):
     assert "9000" in line["what"] and "1500" in line["what"]
 
 
+def test_a_link_that_carries_little(bed):
+    slow = ("tc", "qdisc", "add", "dev", "fabric", "root", "tbf", "rate", "50mbit", "burst",
+            "64kb", "latency", "50ms")
+    if bed.run("spark-1", *slow).returncode != 0:
+        pytest.skip("needs the tbf queue of the kernel")
+    line = refusal(check(bed), "slow-link")
+    assert "says 10.0 Gbit/s and carries 0.0" in line["what"]
+    report = check(bed, "--fabric", "fabric")  # asked for: taken as it is
+    assert report["network"] == FABRIC and lines(report, "warn")
+
+
 @pytest.mark.parametrize("bed", ROUTED, indirect=True)
 def test_an_address_that_two_have(bed):
     bed.run("spark-2", "ip", "addr", "add", bed.addr("spark-1") + "/24", "dev", "fabric")
