@@ -57,7 +57,7 @@ UNIT     := $(sort $(filter $(B)/tests/$(T),$(UNIT)))
 E2E      := $(sort $(wildcard tests/e2e/*.sh))
 FUZZ     := $(patsubst tests/fuzz/%.c,$(B)/%,$(sort $(wildcard tests/fuzz/fuzz_*.c)))
 TIDY     ?= clang-tidy
-TSAN     := $(filter $(foreach r,base ops load comm sched text,$(B)/tests/$(r)_%),$(UNIT))
+TSAN     := $(filter $(foreach r,base ops load comm sched text fabric,$(B)/tests/$(r)_%),$(UNIT))
 
 # The CUDA shelf: a shared object of its own, with a copy of what it needs of base.
 # 90a is Hopper (H100, H200), 121a is GB10 (DGX Spark).
