@@ -9,6 +9,7 @@
 #include "cmd/options.h"
 #include "engine/ranks.h"
 #include "engine/world.h"
+#include "launch/hand.h"
 
 #include <unistd.h>
 
@@ -17,6 +18,8 @@
 
 static struct td_world *world;
 static bool several; /* or would be, had it not failed */
+static bool told;    /* whoever started the ranks is told of events and prints them */
+static int launcher; /* its socket, open to the end */
 
 struct td_world *td_cmd_world(void)
 {
@@ -29,11 +32,14 @@ enum td_status td_cmd_join(const struct td_conf *conf, const struct td_cmd *cmd,
     unsigned verbs = TD_VERB_RUN | TD_VERB_BENCH | TD_VERB_WORKER;
     int ranks = 1;
     bool worker = cmd->verb == TD_VERB_WORKER;
+    bool handed = !worker && td_conf_is_set(conf, TD_O_SOCKET);
+    int out = STDOUT_FILENO;
     struct td_comm *comm;
     if (cmd->verb & verbs && td_conf_is_set(conf, TD_O_WORLD))
         ranks = (int)td_conf_int(conf, TD_O_WORLD);
-    if (worker)
-        td_log_set_fd(STDOUT_FILENO);
+    told = worker || (handed && ranks > 1);
+    if (told)
+        td_log_set_fd(out);
     several = ranks > 1;
     if (!several)
         return TD_OK;
@@ -42,9 +48,15 @@ enum td_status td_cmd_join(const struct td_conf *conf, const struct td_cmd *cmd,
     if (s != TD_OK)
         return s;
     td_log_set_rank(comm->rank);
+    if (handed && comm->rank == 0) {
+        s = td_hand_take(td_conf_str(conf, TD_O_SOCKET), &out, &launcher, err);
+        td_log_set_fd(out);
+        if (s != TD_OK)
+            return s;
+    }
     struct td_world_params p = {.comm = comm,
                                 .build = td_build,
-                                .beat_fd = worker ? STDOUT_FILENO : -1,
+                                .beat_fd = told ? out : -1,
                                 .rank_timeout = td_conf_real(conf, TD_O_RANK_TIMEOUT),
                                 .load_timeout = td_conf_real(conf, TD_O_LOAD_TIMEOUT)};
     return td_world_open(&p, &world, err);
@@ -62,6 +74,8 @@ int td_cmd_do(const struct td_cmd *cmd, struct td_conf *conf, struct td_error *e
 bool td_cmd_reports(const struct td_error *err)
 {
     int rank = world ? td_world_rank(world) : 0;
+    if (told && several)
+        return false;
     return rank == 0 || err->rank < 0;
 }
 
