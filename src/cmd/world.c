@@ -7,10 +7,14 @@
 
 #include "base/log.h"
 #include "cmd/options.h"
+#include "cmd/term.h"
 #include "engine/ranks.h"
 #include "engine/world.h"
 #include "launch/hand.h"
 
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 /* The time that processes have to find each other. */
@@ -24,6 +28,31 @@ static int launcher; /* its socket, open to the end */
 struct td_world *td_cmd_world(void)
 {
     return world;
+}
+
+static volatile sig_atomic_t last_code;
+
+static void end(int signal)
+{
+    (void)signal;
+    _exit(last_code);
+}
+
+/* Ends the process from any thread: what it says may block like everything else, the
+ * alarm ends that too. */
+static void leave(void *self, const struct td_error *err, int exit_code)
+{
+    struct sigaction a;
+    (void)self;
+    memset(&a, 0, sizeof(a));
+    a.sa_handler = end;
+    (void)sigemptyset(&a.sa_mask);
+    last_code = exit_code;
+    if (sigaction(SIGALRM, &a, NULL) == 0)
+        (void)alarm(1);
+    td_event_error(err);
+    td_term_error(stderr, err);
+    _exit(exit_code);
 }
 
 enum td_status td_cmd_join(const struct td_conf *conf, const struct td_cmd *cmd,
@@ -58,7 +87,8 @@ enum td_status td_cmd_join(const struct td_conf *conf, const struct td_cmd *cmd,
                                 .build = td_build,
                                 .beat_fd = told ? out : -1,
                                 .rank_timeout = td_conf_real(conf, TD_O_RANK_TIMEOUT),
-                                .load_timeout = td_conf_real(conf, TD_O_LOAD_TIMEOUT)};
+                                .load_timeout = td_conf_real(conf, TD_O_LOAD_TIMEOUT),
+                                .leave = leave};
     return td_world_open(&p, &world, err);
 }
 
@@ -95,7 +125,7 @@ int td_cmd_leave(int code, const struct td_error *err)
     if (!several)
         return code;
     code = exit_code(code, err);
-    td_world_close(world, code ? code : TD_RANK_EXIT_FAILED);
+    td_world_close(world);
     world = NULL;
     return code;
 }

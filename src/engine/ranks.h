@@ -93,8 +93,10 @@ struct td_ranks_params {
     int beat_fd;          /* where heartbeats go, -1: none */
     double rank_timeout;  /* seconds without progress of comm while serving */
     double load_timeout;  /* the same in all other phases */
-    /* Called by the watchdog instead of _exit(TD_RANK_EXIT_WATCHDOG); for tests. */
-    void (*expired)(void *self);
+    /* This rank must not go on, whatever its other threads do: reports err as an event
+     * and ends the process with exit_code. Called from the watchdog's thread. (Tests
+     * return from it.) */
+    void (*leave)(void *self, const struct td_error *err, int exit_code);
     void *self;
 };
 
