@@ -212,6 +212,9 @@ tsan:  ## the unit tests of the rooms with threads under the thread sanitizer
 tsan-run: $(TSAN)
 	@tests/run.sh $(TSAN)
 
+bench: all  ## speed on the processor and the bars that it must reach (BENCH=options)
+	@BUILD=$(B) bench/bars.py $(BENCH)
+
 fuzz:  ## each fuzz target for FUZZ_SECONDS (5) on its corpus
 	@$(MAKE) --no-print-directory B=build/fuzz CC=$(CLANG) OPT='-O1 -g' KOPT=-O2 \
 		SAN='-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all' \
@@ -279,6 +282,6 @@ endif
 -include $(OBJ:.o=.d) $(MAKER:.o=.d) $(UNIT:=.d) $(TOOLS:=.d) $(FUZZ:=.d)
 
 FORCE:
-.PHONY: all cuda unit test hosts asan tsan tsan-run fuzz fuzz-run lint format compile tidy docs \
+.PHONY: all bench cuda unit test hosts asan tsan tsan-run fuzz fuzz-run lint format compile tidy docs \
 	size install uninstall bundle cross clean help FORCE
 .DELETE_ON_ERROR:
