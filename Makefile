@@ -124,6 +124,7 @@ $(B)/tests/%: tests/unit/%.c $(LIB) $(B)/flags | $(B)/make_model
 
 $(B)/tests/tools_make_model: MORE := $(filter-out %/main.o,$(MAKER))
 $(B)/tests/tools_make_model: $(MAKER)
+$(B)/tests/ops_cuda_fault: MORE := -Itests/fake/cuda
 
 $(B)/tools/make_model/values.o: ISA := $(KOPT)
 $(B)/tools/%.o: tools/%.c $(B)/flags Makefile

@@ -86,6 +86,12 @@
     X(TD_E_DEVICE, "device", "a GPU cannot be used",                                   \
       "the driver or the program does not fit it, or it stopped working",              \
       "look at nvidia-smi and dmesg; --device cpu does without")                       \
+    X(TD_E_DRIVER, "driver", "the NVIDIA driver does not fit",                         \
+      "it is too old for this build, or not in order",                                 \
+      "update the driver; --device cpu does without")                                  \
+    X(TD_E_GPU_LOST, "gpu-lost", "a GPU stopped working",                              \
+      "a fault of its memory, its links, its power or its driver",                     \
+      "look at dmesg; restart the machine; --device cpu does without")                 \
     X(TD_E_HOSTS, "bad-hosts", "the list of hosts cannot be used",                     \
       "no entry is this machine, or two entries are the same one",                     \
       "run tandem on one of the hosts and name each of them once")                     \

@@ -49,7 +49,7 @@ enum {
     TD_JOIN_ID = 128,     /* bytes that ranks share in order to join their devices */
     TD_JOIN_PLACE = 64,
     TD_CANDIDATES = 64, /* ids that candidates() keeps of a row of logits */
-    TD_OPS_VERSION = 8  /* rises with every change of this file that a library built
+    TD_OPS_VERSION = 9  /* rises with every change of this file that a library built
                              before it would not understand */
 };
 
@@ -380,6 +380,8 @@ struct td_dev {
     bool host;           /* its memory is this process's own */
     size_t used, budget; /* bytes allocated, bytes allowed */
     bool shared;         /* its memory is the host's */
+    const char *taken;   /* of a GPU: who else holds its memory, as part of a sentence;
+                            NULL or "" when nobody is known to */
 };
 
 struct td_dev_params {

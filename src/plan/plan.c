@@ -99,10 +99,11 @@ enum td_status td_plan_room_find(const struct td_dev *device, int64_t asked_memo
         bool limited = asked_memory == budget;
         r.device = budget;
         r.asked = limited;
+        const char *taken = device->taken && !limited ? device->taken : "";
         (void)snprintf(r.bound, sizeof(r.bound),
-                       limited ? "--memory allows %s"
-                               : "%s of the GPU's memory can be used",
-                       td_size_text(budget, 1).text);
+                       limited ? "--memory allows %s%s%s"
+                               : "%s of the GPU's memory can be used%s%s",
+                       td_size_text(budget, 1).text, *taken ? "; " : "", taken);
     }
     *out = r;
     return TD_OK;

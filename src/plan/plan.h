@@ -58,7 +58,7 @@ struct td_plan_room {
     int64_t program; /* resident now */
     bool shared;     /* the device's memory is the host's */
     bool asked;      /* the user's limit decides */
-    char bound[256]; /* what limits it, a sentence */
+    char bound[512]; /* what limits it, a sentence */
 };
 
 struct td_plan {

@@ -15,6 +15,7 @@
 #include "base/float.h"
 #include "base/mem.h"
 #include "base/sysmem.h"
+#include "ops/cuda/fault.h"
 #include "ops/cuda/join.h"
 #include "ops/cuda/stage.h"
 
@@ -26,6 +27,7 @@
 enum {
     MAX_ALLOCS = 256,
     NAME_MAX_BYTES = 96,
+    TAKEN_MAX = 384,
     MIB = 1 << 20,
     SLOTS = 4,         /* of pinned memory for copies that the stream makes */
     SLOT_BYTES = MIB,  /* longer copies are made without */
@@ -52,6 +54,8 @@ struct td_cuda {
     struct td_cuda_stage stage; /* of weights, while they are loaded */
     struct td_cuda_join join;
     int share; /* ranks that use this GPU */
+    struct td_nvml_watch watch;
+    char taken[TAKEN_MAX]; /* who else holds its memory */
     enum td_phase (*phase)(void);
 
     /* Pinned memory for small copies, used in turn; an event for each says when it is
@@ -77,68 +81,12 @@ static double gib(size_t bytes)
 
 /* ---- errors ---- */
 
-static enum td_status no_driver(struct td_error *err)
-{
-    int driver = 0, runtime = 0;
-    (void)cudaDriverGetVersion(&driver);
-    (void)cudaRuntimeGetVersion(&runtime);
-    if (driver == 0) {
-        td_error_set(err, TD_E_NO_DEVICE, "there is no NVIDIA driver");
-        td_error_why(err, "libcuda.so.1 cannot be loaded");
-        td_error_fix(err, "install the driver, or give the container its GPUs "
-                          "(docker: --gpus all, Apptainer: --nv)");
-        return TD_E_NO_DEVICE;
-    }
-    td_error_set(err, TD_E_DEVICE, "the NVIDIA driver is too old");
-    td_error_why(err, "it supports CUDA %d.%d, this build needs %d.%d", driver / 1000,
-                 driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
-    td_error_fix(err, "update the driver, or build with the CUDA toolkit of that "
-                      "version: make cuda");
-    return TD_E_DEVICE;
-}
-
-static enum td_status no_image(const struct td_cuda *cuda, struct td_error *err)
-{
-    int major = 0, minor = 0;
-    (void)cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor,
-                                 cuda->device);
-    (void)cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor,
-                                 cuda->device);
-    td_error_set(err, TD_E_DEVICE, "libtandem-cuda.so holds no code for %s",
-                 cuda->name);
-    td_error_why(err, "the GPU has compute capability %d.%d", major, minor);
-    td_error_fix(err, "build for it: make cuda CUDA_ARCHS=%d%d", major, minor);
-    return TD_E_DEVICE;
-}
-
 /* Fills err for a CUDA error that came while `doing`. */
 static enum td_status report(const struct td_cuda *cuda, cudaError_t e,
                              const char *doing, struct td_error *err)
 {
     td_phase_set(cuda->phase());
-    switch (e) {
-    case cudaErrorInsufficientDriver:
-        return no_driver(err);
-    case cudaErrorNoDevice:
-        td_error_set(err, TD_E_NO_DEVICE, "there is no NVIDIA GPU");
-        td_error_why(err, "the driver shows none to this process");
-        td_error_fix(err, "look at nvidia-smi and CUDA_VISIBLE_DEVICES, or give the "
-                          "container its GPUs");
-        return TD_E_NO_DEVICE;
-    case cudaErrorNoKernelImageForDevice:
-    case cudaErrorInvalidDeviceFunction:
-    case cudaErrorUnsupportedPtxVersion:
-        return no_image(cuda, err);
-    case cudaErrorMemoryAllocation:
-        return td_error_set(err, TD_E_NOMEM, "%s has no memory for %s", cuda->name,
-                            doing);
-    default:
-        td_error_set(err, TD_E_DEVICE, "%s failed in %s", cuda->name, doing);
-        td_error_why(err, "%s (%s)", cudaGetErrorString(e), cudaGetErrorName(e));
-        td_error_fix(err, "look for Xid lines of the driver in dmesg, then start "
-                          "tandem again");
-        return TD_E_DEVICE;
-    }
+    return td_cuda_fault(e, &cuda->watch, cuda->device, cuda->name, doing, err);
 }
 
 /* Remembers a failure for the next sync(). */
@@ -180,7 +128,7 @@ static enum td_status cuda_alloc(struct td_dev *dev, size_t bytes, const char *l
                                  void **out, struct td_error *err)
 {
     struct td_cuda *cuda = enter(dev);
-    size_t rounded = (bytes + 255) / 256 * 256, left = 0, total = 0;
+    size_t rounded = (bytes + 255) / 256 * 256;
     void *p = NULL;
     td_phase_set(cuda->phase());
     if (rounded < bytes || rounded > dev->budget - dev->used)
@@ -193,14 +141,8 @@ static enum td_status cuda_alloc(struct td_dev *dev, size_t bytes, const char *l
                         : cudaMalloc(&p, rounded);
     if (e == cudaErrorMemoryAllocation) {
         (void)cudaGetLastError();
-        (void)cudaMemGetInfo(&left, &total);
-        td_error_set(err, TD_E_NOMEM, "%s gave no %.3f GiB for %s", cuda->name,
-                     gib(bytes), label);
-        td_error_why(err, "%.3f of its %.3f GiB are free, %.3f GiB are tandem's",
-                     gib(left), gib(total), gib(dev->used));
-        td_error_fix(err, "nvidia-smi shows who holds the rest; end it, or give "
-                          "tandem less with --memory");
-        return TD_E_NOMEM;
+        return td_cuda_no_memory(&cuda->watch, cuda->name, bytes, dev->used, label,
+                                 err);
     }
     if (e == cudaSuccess)
         cuda->allocs[cuda->n_allocs++] = p;
@@ -609,6 +551,16 @@ static const struct td_ops table = {
 
 /* ---- opening ---- */
 
+/* Asks who is there beside us; best effort. */
+static void look_around(struct td_cuda *cuda)
+{
+    char bus[32];
+    if (cudaDeviceGetPCIBusId(bus, sizeof(bus), cuda->device) == cudaSuccess)
+        td_nvml_watch_open(&cuda->watch, td_nvml_load(), bus);
+    td_nvml_holders(&cuda->watch, "/proc", cuda->taken, sizeof(cuda->taken));
+    cuda->dev.taken = cuda->taken;
+}
+
 /* What may be used when nobody says: what is free, but for a reserve that the driver's
  * own needs come from. A GPU that shares the host's memory gives what the host can: the
  * driver counts the page cache as taken there, and the system's own needs as free. */
@@ -646,6 +598,7 @@ static cudaError_t start(struct td_cuda *cuda)
                    prop.name);
     cuda->dev.ops.name = cuda->name;
     cuda->ctx.shared_max = (int32_t)prop.sharedMemPerBlockOptin;
+    look_around(cuda);
     e = cudaStreamCreateWithFlags(&cuda->ctx.stream, cudaStreamNonBlocking);
     if (e == cudaSuccess)
         e = cudaHostAlloc((void **)&cuda->slots, (size_t)SLOTS * SLOT_BYTES,
