@@ -61,7 +61,7 @@ struct td_exchange {
     struct MHD_Connection *connection; /* NULL once the library is done with it */
     struct link *link;
     struct td_exchange *next, **at; /* in the server's list while watched */
-    uint64_t watch_id;              /* no other exchange ever has it; 0: not watched */
+    bool watched;
     char *method, *path;
     struct td_buf body, out;
     size_t out_at;
@@ -83,7 +83,6 @@ struct td_http {
     bool watching;
     pthread_mutex_t lock; /* guards the lists; taken before an exchange's */
     struct td_exchange *watched;
-    uint64_t watch_ids;
     struct link *links;
     int n_links;
     atomic_bool stopping;
@@ -348,14 +347,12 @@ static enum MHD_Result queue(struct td_exchange *x)
 
 /* ---- watching ---------------------------------------------------------------------- */
 
-/* An event names its exchange by a number: by the time it is looked at, the exchange may
- * be over, and another one may lie at the same address. */
 static void watch(struct td_exchange *x)
 {
     struct td_http *h = x->http;
-    struct epoll_event e = {.events = EPOLLRDHUP | EPOLLONESHOT};
+    struct epoll_event e = {.events = EPOLLRDHUP | EPOLLONESHOT, .data.ptr = x};
     (void)pthread_mutex_lock(&h->lock);
-    e.data.u64 = x->watch_id = ++h->watch_ids;
+    x->watched = true;
     x->next = h->watched;
     x->at = &h->watched;
     if (x->next)
@@ -369,8 +366,8 @@ static void unwatch(struct td_exchange *x)
 {
     struct td_http *h = x->http;
     (void)pthread_mutex_lock(&h->lock);
-    if (x->watch_id) {
-        x->watch_id = 0;
+    if (x->watched) {
+        x->watched = false;
         *x->at = x->next;
         if (x->next)
             x->next->at = x->at;
@@ -380,11 +377,11 @@ static void unwatch(struct td_exchange *x)
 }
 
 /* The exchange that an event speaks of, held; NULL when it is over meanwhile. */
-static struct td_exchange *find_watched(struct td_http *h, uint64_t which)
+static struct td_exchange *find_watched(struct td_http *h, const void *which)
 {
     struct td_exchange *x;
     (void)pthread_mutex_lock(&h->lock);
-    for (x = h->watched; x && x->watch_id != which; x = x->next)
+    for (x = h->watched; x && x != which; x = x->next)
         ;
     if (x)
         td_exchange_hold(x);
@@ -392,7 +389,7 @@ static struct td_exchange *find_watched(struct td_http *h, uint64_t which)
     return x;
 }
 
-static void hang_up(struct td_http *h, uint64_t which)
+static void hang_up(struct td_http *h, const void *which)
 {
     void *self = NULL;
     struct td_exchange *x = find_watched(h, which);
@@ -423,7 +420,7 @@ static void *watcher(void *self)
         struct epoll_event e[64];
         int n = epoll_wait(h->watch_fd, e, (int)TD_COUNT(e), WATCH_EVERY_MS);
         for (int i = 0; i < n; i++)
-            hang_up(h, e[i].data.u64);
+            hang_up(h, e[i].data.ptr);
         (void)pthread_mutex_lock(&h->lock);
         check_deadlines(h);
         (void)pthread_mutex_unlock(&h->lock);
@@ -724,17 +721,15 @@ static bool is_suspended(struct td_exchange *x)
 /* Wakes all connections, for good since `stopping` is set; they see `gone`. */
 static void wake_all(struct td_http *h)
 {
-    uint64_t id;
+    struct td_exchange *x;
     do {
-        struct td_exchange *x;
         (void)pthread_mutex_lock(&h->lock);
         for (x = h->watched; x && !is_suspended(x); x = x->next)
             ;
-        id = x ? x->watch_id : 0;
         (void)pthread_mutex_unlock(&h->lock);
-        if (id)
-            hang_up(h, id);
-    } while (id);
+        if (x)
+            hang_up(h, x);
+    } while (x);
 }
 
 /* Is a complete reply on its way to a client that reads? */

@@ -23,7 +23,8 @@ struct td_transport {
     int (*sent)(int peer);
     int (*received)(int peer);
     const char *(*why)(void);
-    void (*close)(void); /* waits for the others to call it as well */
+    void (*abort)(int exit_code); /* ends the processes of all ranks */
+    void (*close)(void);          /* waits for the others to call it as well */
 };
 
 /* Of the library. Negative: `why` tells. */

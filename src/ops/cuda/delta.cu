@@ -5,7 +5,7 @@
  * Generated rows: a block takes COLS columns of a head's state into registers, a warp
  * every eighth row of it, and passes over them twice.
  *
- * Prompts, with the symbols of ops/ref/delta.c. What does not depend on the state is made
+ * Prompts that chunks.cu does not take, with the symbols of ops/ref/delta.c. What does not depend on the state is made
  * for all chunks at once (`prepare`): unit vectors q and k, G, and the two matrices
  *
  *     T = (I + A)^-1 diag(beta),  M_ij = (q_i . k_j) exp(G_i - G_j) for j <= i
@@ -75,6 +75,39 @@ static __global__ void __launch_bounds__(CONV_THREADS)
                 i + 1 == keep ? u : window[i + 1 < CONV_MOST ? i + 1 : i];
 }
 
+/* y of CONV_STRIP rows of one sequence. */
+TD_DEVICE void conv_strip(const struct td_conv_args &a, const struct td_batch &b,
+                          int32_t row0, int32_t ch)
+{
+    int32_t seq = b.seq[row0], first = b.row0[seq], keep = a.width - 1;
+    const float *state = a.state + (int64_t)b.slot[seq] * keep * a.channels;
+    /* the oldest in front, behind what is not used */
+    float u[CONV_MOST - 1 + CONV_STRIP], w[CONV_MOST];
+#pragma unroll
+    for (int32_t i = 0; i < CONV_MOST; i++)
+        w[i] = i + a.width < CONV_MOST
+                   ? 0.0f
+                   : a.w[(int64_t)ch * a.width + i + a.width - CONV_MOST];
+#pragma unroll
+    for (int32_t i = 0; i < CONV_MOST - 1; i++)
+        u[i] =
+            i + keep < CONV_MOST - 1
+                ? 0.0f
+                : conv_input(a, b, state, first, row0 - first - CONV_MOST + 1 + i, ch);
+#pragma unroll
+    for (int32_t i = 0; i < CONV_STRIP; i++)
+        u[CONV_MOST - 1 + i] = a.u[(int64_t)(row0 + i) * a.channels + ch];
+#pragma unroll
+    for (int32_t r = 0; r < CONV_STRIP; r++) {
+        float sum = 0.0f;
+#pragma unroll
+        for (int32_t i = 0; i < CONV_MOST; i++)
+            if (i + a.width >= CONV_MOST)
+                sum = fmaf(w[i], u[r + i], sum);
+        a.y[(int64_t)(row0 + r) * a.channels + ch] = td_silu(sum);
+    }
+}
+
 /* y of CONV_STRIP rows from `from` on; the states stay as they are. A thread slides a
  * window along its channel, and fills it anew where another sequence begins. */
 static __global__ void __launch_bounds__(CONV_THREADS)
@@ -87,11 +120,16 @@ static __global__ void __launch_bounds__(CONV_THREADS)
     td_wait();
     if (ch >= a.channels)
         return;
+    int32_t end = min(row0 + CONV_STRIP, b.rows);
+    if (end == row0 + CONV_STRIP && b.seq[row0] >= 0 && b.seq[row0] == b.seq[end - 1]) {
+        conv_strip(a, b, row0, ch);
+        return;
+    }
 #pragma unroll
     for (int32_t i = 0; i < CONV_MOST; i++)
         if (i < a.width)
             w[i] = a.w[(int64_t)ch * a.width + i];
-    for (int32_t row = row0; row < min(row0 + CONV_STRIP, b.rows); row++) {
+    for (int32_t row = row0; row < end; row++) {
         int32_t seq = b.seq[row];
         if (seq < 0)
             continue;
@@ -202,6 +240,25 @@ TD_DEVICE float over_warps(float (*part)[COLS], float x)
     return sum;
 }
 
+/* The sums of x and y over the block, in every thread. */
+TD_DEVICE float2 block_sums(float x, float y)
+{
+    __shared__ float2 sums[DELTA_WARPS];
+    int warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP;
+    x = td_warp_sum(x);
+    y = td_warp_sum(y);
+    if (lane == 0)
+        sums[warp] = make_float2(x, y);
+    __syncthreads();
+    float2 all = make_float2(0.0f, 0.0f);
+#pragma unroll
+    for (int i = 0; i < DELTA_WARPS; i++) {
+        all.x += sums[i].x;
+        all.y += sums[i].y;
+    }
+    return all;
+}
+
 /* R: rows of the state that a warp holds at most. The state is asked for before the rest
  * of the step is there: it was last written by the step before. */
 template <int R>
@@ -229,11 +286,10 @@ static __global__ void __launch_bounds__(DELTA_THREADS)
     float kx = at < a.dk ? from[(int64_t)a.n_k * a.dk + at] : 0.0f;
     float value = valid ? value_of(a, row, head)[col] : 0.0f;
     float decay = expf(log_decay(a, row, head)), beta = beta_of(a, row, head);
-    float fq = unit_factor(td_block_sum(qx * qx)) / sqrtf((float)a.dk);
-    float fk = unit_factor(td_block_sum(kx * kx));
+    float2 squares = block_sums(qx * qx, kx * kx);
     if (at < a.dk) {
-        q[at] = qx * fq;
-        k[at] = kx * fk;
+        q[at] = qx * (unit_factor(squares.x) / sqrtf((float)a.dk));
+        k[at] = kx * unit_factor(squares.y);
     }
     __syncthreads();
 #pragma unroll
@@ -617,7 +673,7 @@ extern "C" void td_cuda_delta(const struct td_cuda_ctx *c,
         else
             td_start(c, delta_step<32>, grid, DELTA_THREADS, 0, *a, *b);
     }
-    if (!b->n_prefill)
+    if (!b->n_prefill || td_cuda_chunks(c, a))
         return;
     int32_t rows = b->rows - b->n_decode;
     struct chunks w;

@@ -24,7 +24,7 @@
 enum {
     GROUP_THREADS = 1024,
     TILE_INTS = 3,
-    FEW_ROWS = 8,
+    FEW_ROWS = 4,
     JOIN_THREADS = 512,
     JOIN_WARPS = JOIN_THREADS / WARP
 };
@@ -169,37 +169,40 @@ TD_DEVICE void store_mid(const struct net &f, int32_t choice, int64_t n, float g
                     f.mid_plane);
 }
 
-/* NW = 2 is inner, NW = 1 is outer. */
+/* NW = 2 is inner, NW = 1 is outer. The 16 weight rows are 8 of gate and the same 8 of
+ * up, or 16 of down. */
 template <int TYPE, int PLANES, int NW>
 TD_DEVICE void net_small(const struct net &f, const int32_t *choice, int32_t expert,
                          float *shared)
 {
-    int64_t n0 = (int64_t)blockIdx.x * SMALL_M;
-    int g = (int)threadIdx.x % WARP / 4;
-    const void *w[NW];
-    const float *scale[NW];
+    const int64_t size = td_bytes_of<TYPE>(), pitch = (int64_t)f.blocks * KB * size;
+    int64_t n0 = (int64_t)blockIdx.x * (SMALL_M / NW), g = threadIdx.x % WARP / 4;
+    int64_t hi = NW == 2 ? n0 + g : n0 + g + 8;
+    const uint8_t *first = (const uint8_t *)net_weight(f, 0, expert);
+    const uint8_t *second = (const uint8_t *)net_weight(f, NW - 1, expert);
+    const td_small_in in = {
+        n0 + g < f.n ? first + (n0 + g) * pitch : NULL,
+        hi < f.n ? second + hi * pitch : NULL,
+        {net_scale(f, 0, expert, n0), net_scale(f, NW - 1, expert, n0)},
+        f.blocks};
     const uint16_t *x[1];
-    float total[NW][1];
-#pragma unroll
-    for (int i = 0; i < NW; i++) {
-        w[i] = net_weight(f, i, expert);
-        scale[i] = net_scale(f, i, expert, n0);
-    }
+    float total[1];
     int32_t of = choice[g];
     x[0] = of < 0 ? NULL : f.x + (int64_t)(of / f.per_row) * f.blocks * KB;
-    small_run<TYPE, PLANES, 1, NW, false>(w, scale, f.n, n0, f.blocks, x, f.plane,
-                                          shared, total);
+    small_run<TYPE, PLANES, 1, BLOCK_WARPS, false>(in, x, f.plane, shared, total);
     int m = (int)threadIdx.x % SMALL_M, row = (int)threadIdx.x / SMALL_M;
+    float up = __shfl_xor_sync(0xffffffff, total[0], 8);
     if (row >= 8 || choice[row] < 0)
         return;
-    if (NW == 2)
-        store_mid<PLANES>(f, choice[row], n0 + m, total[0][0], total[NW - 1][0]);
-    else if (n0 + m < f.n)
-        f.out[choice[row] * f.n + n0 + m] = total[0][0];
+    if (NW == 2 && m < 8)
+        store_mid<PLANES>(f, choice[row], n0 + m, total[0], up);
+    else if (NW == 1 && n0 + m < f.n)
+        f.out[choice[row] * f.n + n0 + m] = total[0];
 }
 
-template <int PLANES, int NW>
-static __global__ void __launch_bounds__(BLOCK_THREADS, 2)
+template <int TYPE, int PLANES, int NW>
+static __global__ void __launch_bounds__(BLOCK_THREADS,
+                                         TYPE == TD_MAT_F8 && PLANES == 1 ? 4 : 2)
     net_small_run(const nets both)
 {
     extern __shared__ float part[];
@@ -207,14 +210,10 @@ static __global__ void __launch_bounds__(BLOCK_THREADS, 2)
     int32_t expert, tile = (int32_t)blockIdx.y, at = tile >= both.tiles0;
     const struct net &f = both.f[at];
     td_wait();
-    if ((int64_t)blockIdx.x * SMALL_M >= (NW == 2 ? td_cuda_pitch(f.n) : f.n))
+    if ((int64_t)blockIdx.x * (SMALL_M / NW) >= (NW == 2 ? td_cuda_pitch(f.n) : f.n))
         return;
-    if (!find_tile(f, at ? tile - both.tiles0 : tile, &expert, choice))
-        return;
-    if (f.type == TD_MAT_F8)
-        net_small<TD_MAT_F8, PLANES, NW>(f, choice, expert, part);
-    else
-        net_small<TD_MAT_BF16, PLANES, NW>(f, choice, expert, part);
+    if (find_tile(f, at ? tile - both.tiles0 : tile, &expert, choice))
+        net_small<TYPE, PLANES, NW>(f, choice, expert, part);
 }
 
 template <int TYPE, int PLANES, bool WIDE, int NW>
@@ -279,82 +278,84 @@ struct join {
     int32_t k;
 };
 
-/* Where unit u, a k block of a choice or of the shared expert, lies. */
-struct unit {
-    int32_t net, choice, block;
+/* Unit u, a k block of a choice or of the shared expert: its weights, scale and input. */
+template <int TYPE> struct unit {
+    td_frag<TYPE> w;
+    const uint16_t *x; /* of the row, in lanes 0 .. 3, NULL in the others */
+    int64_t plane, k0;
+    float scale;
 };
 
-TD_DEVICE struct unit unit_of(const struct join &j, int32_t row, int32_t u)
-{
-    int32_t of_experts = j.k * j.f[0].blocks;
-    struct unit r;
-    r.net = u >= of_experts;
-    r.choice = r.net ? row : row * j.k + u / j.f[0].blocks;
-    r.block = r.net ? u - of_experts : u % j.f[0].blocks;
-    return r;
-}
-
 template <int TYPE>
-TD_DEVICE void load_unit(const struct join &j, const struct unit &u, int64_t n0,
-                         td_frag<TYPE> *f)
+TD_DEVICE void load_unit(const struct join &j, int32_t row, int32_t u, int64_t n0,
+                         unit<TYPE> *to)
 {
-    int lane = (int)threadIdx.x % WARP, g = lane / 4;
-    const struct net &net = j.f[u.net];
-    int64_t pitch = (int64_t)net.blocks * KB * td_bytes_of<TYPE>();
-    const uint8_t *w =
-        (const uint8_t *)net_weight(net, 0, net.id ? net.id[u.choice] : 0) +
-        (int64_t)u.block * KB * td_bytes_of<TYPE>() + n0 * pitch;
-    td_load_frag<TYPE>(*f, n0 + g < net.n ? w + g * pitch : NULL,
-                       n0 + g + 8 < net.n ? w + (g + 8) * pitch : NULL, lane % 4);
+    int32_t of_experts = j.k * j.f[0].blocks, lane = (int32_t)threadIdx.x % WARP;
+    const struct net &net = j.f[u >= of_experts];
+    int32_t choice = u >= of_experts ? row : row * j.k + u / j.f[0].blocks;
+    int32_t block = u >= of_experts ? u - of_experts : u % j.f[0].blocks;
+    int32_t expert = u >= of_experts ? 0 : net.id[choice];
+    int64_t pitch = (int64_t)net.blocks * KB * td_bytes_of<TYPE>(), g = lane / 4;
+    const uint8_t *w = (const uint8_t *)net_weight(net, 0, expert) +
+                       (int64_t)block * KB * td_bytes_of<TYPE>() + (n0 + g) * pitch;
+    td_load_frag<TYPE>(to->w, n0 + g < net.n ? w : NULL,
+                       n0 + g + 8 < net.n ? w + 8 * pitch : NULL, lane % 4);
+    const float *scale = net_scale(net, 0, expert, n0);
+    to->scale = scale ? scale[block] : 1.0f;
+    to->x = lane < 4 ? net.x + (int64_t)choice * net.blocks * KB : NULL;
+    to->plane = net.plane;
+    to->k0 = (int64_t)block * KB;
 }
 
-/* Sums pass through shared memory in the order of units; thread m < 16 adds up output m
- * as small_run() and combine() do. */
+/* The sums of all units go to shared memory; a thread for each choice and output adds up
+ * those of its k blocks, then one for each output those of the choices, both in the order
+ * of small_run() and combine(). */
 template <int TYPE, int PLANES>
 static __global__ void __launch_bounds__(JOIN_THREADS) outer_join(const struct join j)
 {
-    __shared__ float part[2][JOIN_WARPS][SMALL_M];
+    extern __shared__ float
+        part[]; /* [units][16], [units] scales, [k + 1][16] totals */
     int thread = (int)threadIdx.x, warp = thread / WARP, lane = thread % WARP;
-    int32_t row = (int32_t)blockIdx.y;
-    int32_t units = j.k * j.f[0].blocks + j.f[1].blocks;
+    int32_t row = (int32_t)blockIdx.y, m = thread % SMALL_M;
+    int32_t of_experts = j.k * j.f[0].blocks, units = of_experts + j.f[1].blocks;
+    int32_t nets = j.k + (j.f[1].blocks != 0);
     int64_t n0 = (int64_t)blockIdx.x * SMALL_M;
-    float total = 0.0f, y = 0.0f;
-    td_frag<TYPE> f, next;
+    float *scales = part + units * SMALL_M, *totals = scales + units;
+    unit<TYPE> u, next;
     td_wait();
     if (warp < units)
-        load_unit<TYPE>(j, unit_of(j, row, warp), n0, &f);
-    for (int32_t u0 = 0, turn = 0; u0 < units; u0 += JOIN_WARPS, turn ^= 1) {
-        if (u0 + warp + JOIN_WARPS < units)
-            load_unit<TYPE>(j, unit_of(j, row, u0 + warp + JOIN_WARPS), n0, &next);
-        if (u0 + warp < units) {
-            struct unit u = unit_of(j, row, u0 + warp);
-            const struct net &net = j.f[u.net];
-            const uint16_t *x[1] = {
-                lane < 4 ? net.x + (int64_t)u.choice * net.blocks * KB : NULL};
-            const td_frag<TYPE> w[1] = {f};
-            float sum[1][1][4];
-            small_block<TYPE, PLANES, 1, 1>(w, x, net.plane, (int64_t)u.block * KB,
-                                            sum);
-            if (lane % 4 == 0) {
-                part[turn][warp][lane / 4] = sum[0][0][0];
-                part[turn][warp][lane / 4 + 8] = sum[0][0][2];
-            }
+        load_unit<TYPE>(j, row, warp, n0, &u);
+    for (int32_t at = warp; at < units; at += JOIN_WARPS) {
+        const uint16_t *x[1] = {u.x};
+        float sum[1][4];
+        if (at + JOIN_WARPS < units)
+            load_unit<TYPE>(j, row, at + JOIN_WARPS, n0, &next);
+        small_block<TYPE, PLANES, 1>(u.w, x, u.plane, u.k0, sum);
+        if (lane % 4 == 0) {
+            part[at * SMALL_M + lane / 4] = sum[0][0];
+            part[at * SMALL_M + lane / 4 + 8] = sum[0][2];
         }
-        __syncthreads();
-        for (int i = 0; thread < SMALL_M && i < JOIN_WARPS && u0 + i < units; i++) {
-            struct unit u = unit_of(j, row, u0 + i);
-            const struct net &net = j.f[u.net];
-            const float *scale = net_scale(net, 0, net.id ? net.id[u.choice] : 0, n0);
-            total = fmaf(part[turn][i][thread], scale ? scale[u.block] : 1.0f,
-                         u.block ? total : 0.0f);
-            if (u.block + 1 == net.blocks)
-                y = fmaf(u.net ? td_sigmoid(j.shared_gate[row]) : j.weight[u.choice],
-                         total, y);
-        }
-        f = next;
+        if (lane == 0)
+            scales[at] = u.scale;
+        u = next;
     }
-    if (thread < SMALL_M && n0 + thread < j.f[0].n)
-        j.y[row * j.f[0].n + n0 + thread] = y;
+    __syncthreads();
+    for (int32_t net = thread / SMALL_M; net < nets; net += JOIN_THREADS / SMALL_M) {
+        int32_t first = net * j.f[0].blocks, n = j.f[net == j.k].blocks;
+        float total = 0.0f;
+        for (int32_t i = first; i < first + n; i++)
+            total = fmaf(part[i * SMALL_M + m], scales[i], total);
+        totals[net * SMALL_M + m] = total;
+    }
+    __syncthreads();
+    if (thread >= SMALL_M || n0 + m >= j.f[0].n)
+        return;
+    float y = 0.0f;
+    for (int32_t i = 0; i < j.k; i++)
+        y = fmaf(j.weight[row * j.k + i], totals[i * SMALL_M + m], y);
+    if (j.f[1].blocks)
+        y = fmaf(td_sigmoid(j.shared_gate[row]), totals[j.k * SMALL_M + m], y);
+    j.y[row * j.f[0].n + n0 + m] = y;
 }
 
 /* F32 weights, a warp for each output of one choice. */
@@ -434,7 +435,7 @@ static void run(const struct td_cuda_ctx *c, const struct net &f, const struct n
     int64_t n = TD_MAX(f.n, s.n), wide = NW == 2 ? td_cuda_pitch(n) : n;
     int size = f.rows ? f.size : s.size, type = f.rows ? f.type : s.type;
     unsigned tiles = (unsigned)(tiles_of(f) + tiles_of(s));
-    int m = size == 8 ? SMALL_M : TILE_M / NW;
+    int m = (size == 8 ? SMALL_M : TILE_M) / NW;
     dim3 grid((unsigned)((wide + m - 1) / m), tiles);
     if (type == TD_MAT_F32) {
         const struct net *each[2] = {&f, &s};
@@ -446,8 +447,13 @@ static void run(const struct td_cuda_ctx *c, const struct net &f, const struct n
                 td_start(c, net_f32_run<PLANES, NW>, grid, BLOCK_THREADS, 0, *each[i]);
         }
     } else if (size == 8) {
-        size_t bytes = td_small_bytes(NW, 1, TD_MAX(f.blocks, s.blocks));
-        td_start(c, net_small_run<PLANES, NW>, grid, BLOCK_THREADS, bytes, both);
+        size_t bytes = td_small_bytes(BLOCK_WARPS, 1, TD_MAX(f.blocks, s.blocks));
+        if (type == TD_MAT_F8)
+            td_start(c, net_small_run<TD_MAT_F8, PLANES, NW>, grid, BLOCK_THREADS,
+                     bytes, both);
+        else
+            td_start(c, net_small_run<TD_MAT_BF16, PLANES, NW>, grid, BLOCK_THREADS,
+                     bytes, both);
     } else if (size == 128) {
         if (type == TD_MAT_F8)
             launch_tiles<TD_MAT_F8, PLANES, true, NW>(c, grid, both);
@@ -553,6 +559,28 @@ static void inner(const struct td_cuda_ctx *c, const struct td_experts_args *a,
     run_both<PLANES, 2>(c, *f, *s);
 }
 
+/* Outer and combine in one launch, where that is possible. */
+template <int PLANES>
+static bool join_rows(const struct td_cuda_ctx *c, const struct td_experts_args *a,
+                      const struct net &f, const struct net &s)
+{
+    struct join j = {{f, s}, a->weight, a->shared_gate, a->y, a->k};
+    dim3 grid((unsigned)((f.n + SMALL_M - 1) / SMALL_M), (unsigned)a->rows);
+    if (s.rows == 0)
+        j.f[1].blocks = 0;
+    size_t units = (size_t)(a->k * f.blocks + j.f[1].blocks);
+    size_t bytes =
+        (units * (SMALL_M + 1) + (size_t)(a->k + 1) * SMALL_M) * sizeof(float);
+    if (!f.id || f.type == TD_MAT_F32 || (s.rows && s.type != f.type) ||
+        bytes > 48 * 1024)
+        return false;
+    if (f.type == TD_MAT_F8)
+        td_start(c, outer_join<TD_MAT_F8, PLANES>, grid, JOIN_THREADS, bytes, j);
+    else
+        td_start(c, outer_join<TD_MAT_BF16, PLANES>, grid, JOIN_THREADS, bytes, j);
+    return true;
+}
+
 template <int PLANES>
 static void experts(const struct td_cuda_ctx *c, const struct td_experts_args *a)
 {
@@ -561,17 +589,8 @@ static void experts(const struct td_cuda_ctx *c, const struct td_experts_args *a
     inner<PLANES>(c, a, &f, &s);
     struct net f2 = outer_of(f, a->down, a->experts > 1, c->out);
     struct net s2 = outer_of(s, a->shared_down, false, c->shared);
-    if (f2.id && f2.type != TD_MAT_F32 && (s2.rows == 0 || s2.type == f2.type)) {
-        struct join j = {{f2, s2}, a->weight, a->shared_gate, a->y, a->k};
-        dim3 grid((unsigned)((hidden + SMALL_M - 1) / SMALL_M), (unsigned)a->rows);
-        if (s2.rows == 0)
-            j.f[1].blocks = 0;
-        if (f2.type == TD_MAT_F8)
-            td_start(c, outer_join<TD_MAT_F8, PLANES>, grid, JOIN_THREADS, 0, j);
-        else
-            td_start(c, outer_join<TD_MAT_BF16, PLANES>, grid, JOIN_THREADS, 0, j);
+    if (join_rows<PLANES>(c, a, f2, s2))
         return;
-    }
     run_both<PLANES, 1>(c, f2, s2);
     dim3 grid((unsigned)a->rows, (unsigned)((hidden + 255) / 256));
     td_start(c, combine, grid, 256, 0, *a, hidden, c->out, c->shared);

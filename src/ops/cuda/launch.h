@@ -39,6 +39,7 @@ struct td_cuda_made {
 struct td_cuda_ctx {
     cudaStream_t stream;
     enum td_numerics numerics;
+    int32_t processors; /* multiprocessors */
     int32_t shared_max; /* bytes of shared memory that a block may have */
     int32_t split;      /* tokens of a part of a decode row's context */
     struct td_reserve limits;
@@ -93,16 +94,23 @@ void td_cuda_sum_ranks(cudaStream_t stream, const float *gathered, int32_t ranks
 size_t td_cuda_groups_bytes(const struct td_reserve *r);
 size_t td_cuda_parts_bytes(const struct td_reserve *r);
 size_t td_cuda_chunks_bytes(const struct td_reserve *r);
+size_t td_cuda_planes_of_chunks(const struct td_reserve *r);
 size_t td_cuda_candidates_bytes(const struct td_reserve *r);
 
-/* Shared memory that a block of delta() needs. */
+/* Shared memory that a block of delta() needs, without tensor cores. */
 size_t td_cuda_delta_bytes(int32_t dk);
+
+/* The part of delta() that is for prompts, on tensor cores; false when head sizes,
+ * numerics or the GPU's shared memory do not allow it. */
+bool td_cuda_chunks_fit(const struct td_cuda_ctx *c, int32_t dk, int32_t dv);
+bool td_cuda_chunks(const struct td_cuda_ctx *c, const struct td_delta_args *a);
 
 /* Lets kernels use all shared memory that a block may have; a failure is the first
  * launch's. */
 void td_cuda_prepare_linear(const struct td_cuda_ctx *c);
 void td_cuda_prepare_experts(const struct td_cuda_ctx *c);
 void td_cuda_prepare_delta(const struct td_cuda_ctx *c);
+void td_cuda_prepare_chunks(const struct td_cuda_ctx *c);
 void td_cuda_prepare_attention(const struct td_cuda_ctx *c);
 
 /* attention() on tensor cores; false when head size, numerics or the GPU's shared memory

@@ -36,46 +36,56 @@ TD_DEVICE const float *scale_of(const struct lin_term &t, int64_t n0, int blocks
     return t.scale ? t.scale + n0 / TD_SCALE_BLOCK * blocks : NULL;
 }
 
-template <int TYPE, int PLANES, int NT>
+template <int TYPE, int PLANES, int NT, int W>
 TD_DEVICE void lin_rows(const lin_params &p, const lin_term &t, int64_t n0, int row0,
                         float *shared)
 {
-    int g = (int)threadIdx.x % WARP / 4;
-    const void *w[1] = {t.w};
-    const float *scale[1] = {scale_of(t, n0, p.blocks)};
+    int64_t g = threadIdx.x % WARP / 4, pitch = (int64_t)p.blocks * KB;
+    const float *scale = scale_of(t, n0, p.blocks);
+    const uint8_t *w = (const uint8_t *)t.w + (n0 + g) * pitch * td_bytes_of<TYPE>();
+    const td_small_in in = {n0 + g < t.n ? w : NULL,
+                            n0 + g + 8 < t.n ? w + 8 * pitch * td_bytes_of<TYPE>()
+                                             : NULL,
+                            {scale, scale},
+                            p.blocks};
     const uint16_t *x[NT];
-    float total[1][(NT + 1) / 2];
+    float total[td_small_outputs<NT, W>::n];
 #pragma unroll
     for (int i = 0; i < NT; i++) {
-        int row = row0 + 8 * i + g;
-        x[i] = row < p.rows ? p.x + (int64_t)row * p.blocks * KB : NULL;
+        int64_t row = row0 + 8 * i + g;
+        x[i] = row < p.rows ? p.x + row * pitch : NULL;
     }
-    small_run<TYPE, PLANES, NT, 1, true>(w, scale, t.n, n0, p.blocks, x, p.plane,
-                                         shared, total);
+    small_run<TYPE, PLANES, NT, W, true>(in, x, p.plane, shared, total);
 #pragma unroll
-    for (int j = 0; j < (NT + 1) / 2; j++) {
-        int o = (int)threadIdx.x + BLOCK_THREADS * j;
+    for (int j = 0; j < td_small_outputs<NT, W>::n; j++) {
+        int o = (int)threadIdx.x + W * WARP * j;
         int m = o % SMALL_M, row = row0 + o / SMALL_M;
         if (o < SMALL_M * 8 * NT && n0 + m < t.n && row < p.rows)
-            t.y[row * t.y_stride + n0 + m] = total[0][j];
+            t.y[row * t.y_stride + n0 + m] = total[j];
     }
 }
 
-template <int NT>
-static __global__ void __launch_bounds__(BLOCK_THREADS, 2) lin_small(const lin_params p)
+/* PLAIN: all terms are of BF16 and rounded. */
+template <int NT, int W, bool PLAIN>
+static __global__ void __launch_bounds__(W *WARP, W == MANY_WARPS     ? 1
+                                                  : NT == 1 && !PLAIN ? 4
+                                                                      : 2)
+    lin_small(const lin_params p)
 {
     extern __shared__ float part[];
     const lin_term &t = term_of(p, (int)blockIdx.x);
     int64_t n0 = (int64_t)((int)blockIdx.x - t.tile0) * SMALL_M;
     int row0 = (int)blockIdx.y * 8 * NT;
-    if (t.type == TD_MAT_F8 && t.planes == 1)
-        lin_rows<TD_MAT_F8, 1, NT>(p, t, n0, row0, part);
+    if (PLAIN)
+        lin_rows<TD_MAT_BF16, 1, NT, W>(p, t, n0, row0, part);
+    else if (t.type == TD_MAT_F8 && t.planes == 1)
+        lin_rows<TD_MAT_F8, 1, NT, W>(p, t, n0, row0, part);
     else if (t.type == TD_MAT_F8)
-        lin_rows<TD_MAT_F8, 3, NT>(p, t, n0, row0, part);
+        lin_rows<TD_MAT_F8, 3, NT, W>(p, t, n0, row0, part);
     else if (t.planes == 1)
-        lin_rows<TD_MAT_BF16, 1, NT>(p, t, n0, row0, part);
+        lin_rows<TD_MAT_BF16, 1, NT, W>(p, t, n0, row0, part);
     else
-        lin_rows<TD_MAT_BF16, 3, NT>(p, t, n0, row0, part);
+        lin_rows<TD_MAT_BF16, 3, NT, W>(p, t, n0, row0, part);
 }
 
 template <int TYPE, int PLANES, bool WIDE>
@@ -151,24 +161,43 @@ static int lay_out(struct lin_params *p, int m)
     return tiles;
 }
 
-template <int NT>
+template <int NT, int W>
 static void run_small(const struct td_cuda_ctx *c, struct lin_params &p)
 {
     int tiles = lay_out(&p, SMALL_M);
     dim3 grid((unsigned)tiles, (unsigned)((p.rows + 8 * NT - 1) / (8 * NT)));
-    td_start(c, lin_small<NT>, grid, BLOCK_THREADS, td_small_bytes(1, NT, p.blocks), p);
+    size_t bytes = td_small_bytes(W, NT, p.blocks);
+    bool plain = true;
+    for (int i = 0; i < p.count; i++)
+        plain = plain && p.term[i].type == TD_MAT_BF16 && p.term[i].planes == 1;
+    if (plain)
+        td_start(c, lin_small<NT, W, true>, grid, W * WARP, bytes, p);
+    else
+        td_start(c, lin_small<NT, W, false>, grid, W * WARP, bytes, p);
 }
 
+/* Few blocks are larger, so that enough weights are on their way. */
 static void small(const struct td_cuda_ctx *c, struct lin_params &p)
 {
     if (p.count == 0)
         return;
+    for (int i = 1; i < p.count; i++) /* first those that take longest */
+        for (int j = i; j > 0 && p.term[j - 1].planes < p.term[j].planes; j--) {
+            struct lin_term t = p.term[j];
+            p.term[j] = p.term[j - 1];
+            p.term[j - 1] = t;
+        }
+    bool few = lay_out(&p, SMALL_M) <= 2 * c->processors && p.blocks > BLOCK_WARPS;
     if (p.rows > 16)
-        run_small<4>(c, p);
+        run_small<4, BLOCK_WARPS>(c, p);
+    else if (p.rows > 8 && few)
+        run_small<2, MANY_WARPS>(c, p);
     else if (p.rows > 8)
-        run_small<2>(c, p);
+        run_small<2, BLOCK_WARPS>(c, p);
+    else if (few)
+        run_small<1, MANY_WARPS>(c, p);
     else
-        run_small<1>(c, p);
+        run_small<1, BLOCK_WARPS>(c, p);
 }
 
 /* Moves the terms of a type and number of planes from `all`. */

@@ -204,7 +204,8 @@ static void areas_of(struct td_cuda *cuda, const struct td_reserve *r,
          (void **)&c->shared},
         {r->experts ? td_cuda_groups_bytes(r) : 0, (void **)&c->groups},
         {td_cuda_parts_bytes(r), (void **)&c->parts},
-        {td_cuda_chunks_bytes(r), (void **)&c->chunks},
+        {TD_MAX(td_cuda_chunks_bytes(r), td_cuda_planes_of_chunks(r)),
+         (void **)&c->chunks},
         {td_cuda_candidates_bytes(r), (void **)&c->candidates},
         {td_cuda_join_piece(&cuda->join, r) * (size_t)cuda->join.how.ranks *
              sizeof(float),
@@ -240,7 +241,8 @@ static enum td_status cuda_reserve(struct td_dev *dev, const struct td_reserve *
         td_error_fix(err, "use --device cpu");
         return TD_E_UNSUPPORTED;
     }
-    if (r->n_v && td_cuda_delta_bytes(r->dk) > (size_t)c->shared_max) {
+    if (r->n_v && !td_cuda_chunks_fit(c, r->dk, r->dv) &&
+        td_cuda_delta_bytes(r->dk) > (size_t)c->shared_max) {
         td_error_set(err, TD_E_UNSUPPORTED, "%s cannot run this model", cuda->name);
         td_error_why(err, "a block of it has %d bytes of shared memory, %zu are needed",
                      c->shared_max, td_cuda_delta_bytes(r->dk));
@@ -597,6 +599,7 @@ static cudaError_t start(struct td_cuda *cuda)
     (void)snprintf(cuda->name, sizeof(cuda->name), "cuda:%d %.64s", cuda->device,
                    prop.name);
     cuda->dev.ops.name = cuda->name;
+    cuda->ctx.processors = prop.multiProcessorCount;
     cuda->ctx.shared_max = (int32_t)prop.sharedMemPerBlockOptin;
     look_around(cuda);
     e = cudaStreamCreateWithFlags(&cuda->ctx.stream, cudaStreamNonBlocking);
@@ -610,6 +613,7 @@ static cudaError_t start(struct td_cuda *cuda)
     td_cuda_prepare_linear(&cuda->ctx);
     td_cuda_prepare_experts(&cuda->ctx);
     td_cuda_prepare_delta(&cuda->ctx);
+    td_cuda_prepare_chunks(&cuda->ctx);
     td_cuda_prepare_attention(&cuda->ctx);
     e = cudaGetLastError();
     return e == cudaSuccess ? find_budget(cuda) : e;

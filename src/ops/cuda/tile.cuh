@@ -30,7 +30,8 @@ enum {
     TILE_MOST = 128, /* activation rows */
     STEPS = KB / 16,
     BLOCK_THREADS = 256,
-    BLOCK_WARPS = BLOCK_THREADS / WARP
+    BLOCK_WARPS = BLOCK_THREADS / WARP,
+    MANY_WARPS = 16 /* of small_run() where blocks are few */
 };
 
 template <int TYPE> TD_DEVICE constexpr int td_bytes_of(void)
@@ -103,138 +104,151 @@ TD_DEVICE void td_load_frag(td_frag<TYPE> &f, const uint8_t *lo, const uint8_t *
 
 enum { SMALL_PITCH = 20 }; /* floats between activation rows: keeps banks apart */
 
-/* Shared memory of small_run(). */
-static inline size_t td_small_bytes(int nw, int nt, int64_t blocks)
+/* Shared memory of small_run() with W warps. */
+static inline size_t td_small_bytes(int warps, int nt, int64_t blocks)
 {
-    return sizeof(float) * ((size_t)(2 * BLOCK_WARPS * nw * 8 * nt * SMALL_PITCH) +
-                            (size_t)(nw * blocks));
+    return sizeof(float) *
+           ((size_t)(2 * warps * 8 * nt * SMALL_PITCH) + 2 * (size_t)blocks);
 }
 
-/* Sums of one k block: NW matrices by NT tiles of 8 activation rows. */
-template <int TYPE, int PLANES, int NT, int NW>
-TD_DEVICE void small_block(const td_frag<TYPE> (&f)[NW], const uint16_t *const (&x)[NT],
-                           int64_t plane, int64_t k0, float (&sum)[NW][NT][4])
+/* Outputs of a thread of small_run(). */
+template <int NT, int W> struct td_small_outputs {
+    static constexpr int n = (SMALL_M * 8 * NT + W * WARP - 1) / (W * WARP);
+};
+
+/* The lane's part of a pair of steps of x's row. */
+template <int TYPE> TD_DEVICE uint4 small_x(const uint16_t *x, int64_t k0, int pair)
 {
     int c = (int)threadIdx.x % 4;
+    return x ? *(const uint4 *)(x + k0 + td_k_of<TYPE>(2 * pair, c))
+             : make_uint4(0, 0, 0, 0);
+}
+
+/* Sums of one k block and NT tiles of 8 activation rows. */
+template <int TYPE, int PLANES, int NT>
+TD_DEVICE void small_block(const td_frag<TYPE> &f, const uint16_t *const (&x)[NT],
+                           int64_t plane, int64_t k0, float (&sum)[NT][4])
+{
+    uint4 ahead[STEPS / 2]; /* all of x at once where it is little */
 #pragma unroll
-    for (int i = 0; i < NW; i++)
+    for (int pair = 0; pair < STEPS / 2; pair++)
+        if (NT * PLANES == 1)
+            ahead[pair] = small_x<TYPE>(x[0], k0, pair);
 #pragma unroll
-        for (int t = 0; t < NT; t++)
+    for (int t = 0; t < NT; t++)
 #pragma unroll
-            for (int e = 0; e < 4; e++)
-                sum[i][t][e] = 0.0f;
+        for (int e = 0; e < 4; e++)
+            sum[t][e] = 0.0f;
 #pragma unroll
     for (int pair = 0; pair < STEPS / 2; pair++) {
         uint4 v[NT][PLANES];
 #pragma unroll
         for (int t = 0; t < NT; t++)
 #pragma unroll
-            for (int p = 0; p < PLANES; p++) {
-                v[t][p] = make_uint4(0, 0, 0, 0);
-                if (x[t])
-                    v[t][p] = *(const uint4 *)(x[t] + p * plane + k0 +
-                                               td_k_of<TYPE>(2 * pair, c));
-            }
+            for (int p = 0; p < PLANES; p++)
+                v[t][p] = NT * PLANES == 1
+                              ? ahead[pair]
+                              : small_x<TYPE>(x[t] ? x[t] + p * plane : NULL, k0, pair);
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            uint32_t a[NW][4];
-#pragma unroll
-            for (int i = 0; i < NW; i++)
-                td_operand<TYPE>(f[i], 2 * pair + h, a[i]);
+            uint32_t a[4];
+            td_operand<TYPE>(f, 2 * pair + h, a);
 #pragma unroll
             for (int t = 0; t < NT; t++)
 #pragma unroll
                 for (int p = 0; p < PLANES; p++)
-#pragma unroll
-                    for (int i = 0; i < NW; i++)
-                        td_mma(sum[i][t], a[i], td_word(v[t][p], 2 * h),
-                               td_word(v[t][p], 2 * h + 1));
+                    td_mma(sum[t], a, td_word(v[t][p], 2 * h),
+                           td_word(v[t][p], 2 * h + 1));
         }
     }
 }
 
-/* Rows n0 .. n0 + 16 of NW matrices times rows of x. x holds, for each n-tile, the lane's
+/* What small_run() multiplies: the lane's two weight rows (rows g and g + 8 of the 16),
+ * NULL for one outside, and the scales of rows 0 .. 7 and 8 .. 15 by k block, NULL for
+ * none. */
+struct td_small_in {
+    const uint8_t *lo, *hi;
+    const float *scale[2];
+    int blocks;
+};
+
+/* 16 weight rows times rows of x, by W warps. x holds, for each n-tile, the lane's
  * activation row (row g of the tile), NULL for none; planes are `plane` elements apart.
- * scale: of the weight rows by k block, NULL for none. Output o = thread + 256 j is weight
- * row o % 16, activation row o / 16; total[i][j] is its total. With WAITS, weights are
- * asked for before td_wait(). */
-template <int TYPE, int PLANES, int NT, int NW, bool WAITS>
-TD_DEVICE void small_run(const void *const (&w)[NW], const float *const (&scale)[NW],
-                         int64_t n, int64_t n0, int blocks,
-                         const uint16_t *const (&x)[NT], int64_t plane, float *shared,
-                         float (&total)[NW][(NT + 1) / 2])
+ * Output o = thread + 32 W j is weight row o % 16, activation row o / 16; total[j] is its
+ * total. With WAITS, weights are asked for before td_wait(). */
+template <int TYPE, int PLANES, int NT, int W, bool WAITS>
+TD_DEVICE void small_run(td_small_in in, const uint16_t *const (&x)[NT], int64_t plane,
+                         float *shared, float (&total)[td_small_outputs<NT, W>::n])
 {
     const int part_size = 8 * NT * SMALL_PITCH;
+    const int64_t step = (int64_t)W * KB * td_bytes_of<TYPE>();
     int thread = (int)threadIdx.x, warp = thread / WARP, lane = thread % WARP;
-    int g = lane / 4, c = lane % 4;
-    int64_t pitch = (int64_t)blocks * KB * td_bytes_of<TYPE>();
-    float *scales = shared + 2 * BLOCK_WARPS * NW * part_size;
-    td_frag<TYPE> f[NW], next[NW];
-    const uint8_t *lo[NW], *hi[NW];
+    int g = lane / 4, c = lane % 4, blocks = in.blocks;
+    float *scales = shared + 2 * W * part_size;
+    td_frag<TYPE> f, next;
+    in.lo = in.lo ? in.lo + (int64_t)warp * KB * td_bytes_of<TYPE>() : NULL;
+    in.hi = in.hi ? in.hi + (int64_t)warp * KB * td_bytes_of<TYPE>() : NULL;
+    if (warp < blocks)
+        td_load_frag<TYPE>(f, in.lo, in.hi, c);
+    float scale[2] = {1.0f, 1.0f}; /* stored when they are there */
 #pragma unroll
-    for (int i = 0; i < NW; i++) {
-        const uint8_t *at = (const uint8_t *)w[i] + n0 * pitch +
-                            (int64_t)warp * KB * td_bytes_of<TYPE>();
-        lo[i] = n0 + g < n ? at + g * pitch : NULL;
-        hi[i] = n0 + g + 8 < n ? at + (g + 8) * pitch : NULL;
-        if (warp < blocks)
-            td_load_frag<TYPE>(f[i], lo[i], hi[i], c);
-        for (int b = thread; b < blocks; b += BLOCK_THREADS)
-            scales[i * blocks + b] = scale[i] ? scale[i][b] : 1.0f;
+    for (int i = 0; i < 2; i++)
+        if (thread < blocks && in.scale[i])
+            scale[i] = in.scale[i][thread];
 #pragma unroll
-        for (int j = 0; j < (NT + 1) / 2; j++)
-            total[i][j] = 0.0f;
-    }
+    for (int j = 0; j < td_small_outputs<NT, W>::n; j++)
+        total[j] = 0.0f;
     if (WAITS)
         td_wait();
-    for (int b0 = 0, turn = 0; b0 < blocks; b0 += BLOCK_WARPS, turn ^= 1) {
-        float *parts = shared + turn * BLOCK_WARPS * NW * part_size;
+    for (int b0 = 0, turn = 0; b0 < blocks; b0 += W, turn ^= 1) {
+        float *parts = shared + turn * W * part_size;
         int b = b0 + warp;
-        if (b + BLOCK_WARPS < blocks) {
-            const int64_t step = (int64_t)BLOCK_WARPS * KB * td_bytes_of<TYPE>();
-#pragma unroll
-            for (int i = 0; i < NW; i++) {
-                lo[i] = lo[i] ? lo[i] + step : NULL;
-                hi[i] = hi[i] ? hi[i] + step : NULL;
-                td_load_frag<TYPE>(next[i], lo[i], hi[i], c);
-            }
+        if (b + W < blocks) {
+            in.lo = in.lo ? in.lo + step : NULL;
+            in.hi = in.hi ? in.hi + step : NULL;
+            td_load_frag<TYPE>(next, in.lo, in.hi, c);
         }
         if (b < blocks) {
-            float sum[NW][NT][4];
-            small_block<TYPE, PLANES, NT, NW>(f, x, plane, (int64_t)b * KB, sum);
+            float sum[NT][4];
+            small_block<TYPE, PLANES, NT>(f, x, plane, (int64_t)b * KB, sum);
 #pragma unroll
-            for (int i = 0; i < NW; i++)
-#pragma unroll
-                for (int t = 0; t < NT; t++) {
-                    float *to = parts + (warp * NW + i) * part_size +
-                                (8 * t + 2 * c) * SMALL_PITCH + g;
-                    to[0] = sum[i][t][0];
-                    to[SMALL_PITCH] = sum[i][t][1];
-                    to[8] = sum[i][t][2];
-                    to[SMALL_PITCH + 8] = sum[i][t][3];
-                }
+            for (int t = 0; t < NT; t++) {
+                float *to =
+                    parts + warp * part_size + (8 * t + 2 * c) * SMALL_PITCH + g;
+                to[0] = sum[t][0];
+                to[SMALL_PITCH] = sum[t][1];
+                to[8] = sum[t][2];
+                to[SMALL_PITCH + 8] = sum[t][3];
+            }
+        }
+        if (b0 == 0) {
+            for (int i = thread; i < blocks; i += W * WARP) {
+                bool own = i == thread;
+                scales[i] = own ? scale[0] : in.scale[0] ? in.scale[0][i] : 1.0f;
+                scales[blocks + i] = own           ? scale[1]
+                                     : in.scale[1] ? in.scale[1][i]
+                                                   : 1.0f;
+            }
         }
         __syncthreads();
 #pragma unroll
-        for (int i = 0; i < NW; i++) {
-#pragma unroll
-            for (int j = 0; j < (NT + 1) / 2; j++) {
-                int o = thread + BLOCK_THREADS * j;
-                if (o >= SMALL_M * 8 * NT)
-                    continue;
-                for (int k = 0; k < BLOCK_WARPS && b0 + k < blocks; k++)
-                    total[i][j] = fmaf(parts[(k * NW + i) * part_size +
-                                             o / SMALL_M * SMALL_PITCH + o % SMALL_M],
-                                       scales[i * blocks + b0 + k], total[i][j]);
-            }
-            f[i] = next[i];
+        for (int j = 0; j < td_small_outputs<NT, W>::n; j++) {
+            int o = thread + W * WARP * j, m = o % SMALL_M;
+            const float *part = parts + o / SMALL_M * SMALL_PITCH + m;
+            const float *scale = scales + (m < 8 ? 0 : blocks) + b0;
+            if (o >= SMALL_M * 8 * NT)
+                continue;
+#pragma unroll 8
+            for (int k = 0; k < TD_MIN(W, blocks - b0); k++)
+                total[j] = fmaf(part[k * part_size], scale[k], total[j]);
         }
+        f = next;
     }
 }
 
 /* ---- tile ---- */
 
-/* A tile's form: activation rows and stages. WIDE is for GPUs whose blocks have much
+/* A tile's form: activation rows and stages; a warp has 32 weight rows and half of them. WIDE is for GPUs whose blocks have much
  * shared memory. */
 template <int TYPE, int PLANES, bool WIDE> struct td_form {
     static constexpr int rows = WIDE && PLANES == 1 ? 128 : 64;
@@ -318,29 +332,37 @@ template <int N> TD_DEVICE int td_tile_n(int nt)
     return (int)threadIdx.x / WARP % 2 * (N / 2) + 8 * nt;
 }
 
+/* The operands of a pair of steps: [step][m-tile]. */
+template <int TYPE, int PLANES, int NW, int N>
+TD_DEVICE void td_tile_operands(const td_stage<TYPE, PLANES, N> *s, int pair,
+                                uint32_t (&a)[2][2][4])
+{
+    int lane = (int)threadIdx.x % WARP, g = lane / 4, c = lane % 4;
+    const int at = TYPE == TD_MAT_F8 ? pair / 2 : pair; /* piece of 64 bytes */
+#pragma unroll
+    for (int mt = 0; mt < 2; mt++) {
+        int lo = td_tile_m<NW>(mt) + g, hi = lo + 8;
+        td_frag<TYPE> f;
+        f.lo[at] = s->w[lo][td_swizzle_w(4 * at + c, lo)];
+        f.hi[at] = s->w[hi][td_swizzle_w(4 * at + c, hi)];
+#pragma unroll
+        for (int h = 0; h < 2; h++)
+            td_operand<TYPE>(f, 2 * pair + h, a[h][mt]);
+    }
+}
+
+/* Operands of the next pair are made while the tensor cores work on one. */
 template <int TYPE, int PLANES, int NW, int N>
 TD_DEVICE void td_tile_block(const td_stage<TYPE, PLANES, N> *s,
                              float (&sum)[2][N / 16][4])
 {
     int lane = (int)threadIdx.x % WARP, g = lane / 4, c = lane % 4;
-    td_frag<TYPE> f[2];
-#pragma unroll
-    for (int mt = 0; mt < 2; mt++) {
-        int lo = td_tile_m<NW>(mt) + g, hi = lo + 8;
-#pragma unroll
-        for (int i = 0; i < (TYPE == TD_MAT_F8 ? 2 : 4); i++) {
-            f[mt].lo[i] = s->w[lo][td_swizzle_w(4 * i + c, lo)];
-            f[mt].hi[i] = s->w[hi][td_swizzle_w(4 * i + c, hi)];
-        }
-    }
+    uint32_t a[2][2][2][4];
+    td_tile_operands<TYPE, PLANES, NW, N>(s, 0, a[0]);
 #pragma unroll
     for (int pair = 0; pair < STEPS / 2; pair++) {
-        uint32_t a[2][2][4]; /* step, m-tile */
-#pragma unroll
-        for (int h = 0; h < 2; h++)
-#pragma unroll
-            for (int mt = 0; mt < 2; mt++)
-                td_operand<TYPE>(f[mt], 2 * pair + h, a[h][mt]);
+        if (pair + 1 < STEPS / 2)
+            td_tile_operands<TYPE, PLANES, NW, N>(s, pair + 1, a[(pair + 1) % 2]);
 #pragma unroll
         for (int nt = 0; nt < N / 16; nt++) {
             int r = td_tile_n<N>(nt) + g;
@@ -355,7 +377,7 @@ TD_DEVICE void td_tile_block(const td_stage<TYPE, PLANES, N> *s,
                 for (int p = 0; p < PLANES; p++)
 #pragma unroll
                     for (int mt = 0; mt < 2; mt++)
-                        td_mma(sum[mt][nt], a[h][mt], td_word(v[p], 2 * h),
+                        td_mma(sum[mt][nt], a[pair % 2][h][mt], td_word(v[p], 2 * h),
                                td_word(v[p], 2 * h + 1));
         }
     }
