@@ -258,7 +258,8 @@ uninstall:  ## undo install
 bundle: all  ## a relocatable folder dist/tandem-VERSION-ARCH with all that it needs
 	@$(CC) $(ALLFLAGS) -Wl,--disable-new-dtags,-rpath,'$$ORIGIN/../lib' \
 		-o $(B)/tandem-bundle $(B)/cmd/main.o $(LIB) $(LDFLAGS) $(LDLIBS)
-	@tools/bundle.sh $(B)/tandem-bundle dist/tandem-$(VERSION)-$(ARCH)
+	@tools/bundle.sh $(B)/tandem-bundle dist/tandem-$(VERSION)-$(ARCH) \
+		$(if $(HAVE_MPI),$(MPI_LIB))
 
 cross:  ## the aarch64 program, its unit tests under qemu
 	@tools/cross.sh || [ $$? -eq 77 ]

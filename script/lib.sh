@@ -23,6 +23,8 @@ library libzstd libzstd-dev'
 
 test_needs='
 library cmocka libcmocka-dev
+library ompi-c libopenmpi-dev
+command mpirun openmpi-bin
 command python3 python3'
 
 # Clients of the server: a browser for the page's test (Ubuntu has it as a snap only), and

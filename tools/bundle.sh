@@ -3,8 +3,10 @@
 #
 # Fills a relocatable folder with a program and all it needs, and tries it.
 #
-#   tools/bundle.sh PROGRAM FOLDER
+#   tools/bundle.sh PROGRAM FOLDER [LIBRARY...]
 #
+# LIBRARY is one of the program's own that it loads when it needs it; what such a one
+# needs in turn (Open MPI, whose parts must be of one build) has to be on the host.
 # PROGRAM was linked with the run path $ORIGIN/../lib. FOLDER gets bin/tandem, lib/ (every
 # shared library the program loads, but for those of the C library, which have to match
 # the kernel and the loader of the host), models/lexicon and the licences. The C library
@@ -16,6 +18,7 @@
 set -euo pipefail
 
 program=$1 folder=$2
+shift 2
 libc='^(linux-vdso|ld-linux.*|libc|libm|libpthread|libdl|librt|libresolv|libutil|libanl|libnsl)\.so'
 
 rm -rf "$folder"
@@ -36,6 +39,10 @@ while read -r name _ path _; do
         install -m 644 "/usr/share/doc/$owner/copyright" "$folder/licences/$owner"
     fi
 done < <(ldd "$program")
+
+for library in "$@"; do
+    install -m 755 "$library" "$folder/lib"
+done
 
 # The trial.
 root=$(mktemp -d)

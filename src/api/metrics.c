@@ -57,6 +57,8 @@ void td_metrics_engine_lost(struct td_metrics *m)
     m->past.preemptions += m->stats.preemptions;
     m->past.steps += m->stats.steps;
     m->past.step_seconds += m->stats.step_seconds;
+    m->past.sum_seconds += m->stats.sum_seconds;
+    m->past.wait_seconds += m->stats.wait_seconds;
     m->engine_losses++;
     memset(&m->stats, 0, sizeof(m->stats));
 }
@@ -177,6 +179,10 @@ static void own_names(struct out *o, const struct td_metrics *m)
             "Steps of the engine.");
     counter(o, "tandem:step_seconds_total", m->past.step_seconds + s->step_seconds,
             "Time spent in steps.");
+    counter(o, "tandem:sum_seconds_total", m->past.sum_seconds + s->sum_seconds,
+            "Time of steps spent adding up over ranks.");
+    counter(o, "tandem:wait_seconds_total", m->past.wait_seconds + s->wait_seconds,
+            "Time of sums spent waiting for other ranks.");
     gauge(o, "tandem:slots_used", s->slots_used, "State slots in use.");
     gauge(o, "tandem:slots_total", s->slots_total, "State slots.");
     gauge(o, "tandem:device_memory_bytes", (double)m->hello.memory,

@@ -182,8 +182,12 @@ void td_front_status(struct td_front *f, struct td_buf *b)
                 m->past.preemptions + s->preemptions);
     td_buf_addf(b,
                 ",\"engine\":{\"ranks\":%d,\"max_model_len\":%d,\"memory\":%" PRId64
-                ",\"losses\":%" PRIu64,
-                m->hello.ranks, m->hello.max_len, m->hello.memory, m->engine_losses);
+                ",\"losses\":%" PRIu64
+                ",\"step_seconds\":%.6f,\"sum_seconds\":%.6f,\"wait_seconds\":%.6f",
+                m->hello.ranks, m->hello.max_len, m->hello.memory, m->engine_losses,
+                m->past.step_seconds + s->step_seconds,
+                m->past.sum_seconds + s->sum_seconds,
+                m->past.wait_seconds + s->wait_seconds);
     td_reply_text(b, "level", m->hello.level);
     td_buf_adds(b, "}}");
     (void)pthread_mutex_unlock(&f->lock);

@@ -38,11 +38,12 @@ enum op {
     OP_SWIGLU,
     OP_ROUTE,
     OP_EXPERTS,
+    OP_SUM, /* all-reduces between ranks, waiting included */
     OPS
 };
-static const char *const op_names[OPS] = {"embed",     "norm",  "linear", "qkv",
-                                          "attention", "conv",  "delta",  "gated_norm",
-                                          "swiglu",    "route", "experts"};
+static const char *const op_names[OPS] = {
+    "embed", "norm",       "linear", "qkv",   "attention", "conv",
+    "delta", "gated_norm", "swiglu", "route", "experts",   "all_reduce"};
 
 struct count {
     double seconds, bytes, work;
@@ -179,6 +180,7 @@ struct bench {
     struct td_engine_info info;
     int32_t n_batch, n_prompt, batch[MAX_POINTS], prompt[MAX_POINTS];
     int32_t max_batch, max_prompt;
+    double summing; /* seconds in all-reduces before what is counted */
     int32_t *ids, *blocks;
     struct td_seq_rows *rows;
     struct point point[MAX_POINTS * (MAX_POINTS + 1)];
@@ -229,9 +231,23 @@ static enum td_status prefill(struct bench *b, int32_t seq, int32_t n,
     return s;
 }
 
+static double seconds_summing(const struct bench *b)
+{
+    struct td_engine_info now;
+    td_engine_info(b->engine, &now);
+    return now.comm.seconds;
+}
+
+static void count_anew(struct bench *b)
+{
+    memset(counts, 0, sizeof(counts));
+    b->summing = seconds_summing(b);
+}
+
 static void keep_point(struct bench *b, struct point p, const struct td_limits *before,
                        const struct td_limits *after, int steps)
 {
+    counts[OP_SUM].seconds = seconds_summing(b) - b->summing;
     p.sum = total();
     memcpy(p.op, counts, sizeof(counts));
     for (int i = 0; i < OPS; i++) {
@@ -260,7 +276,7 @@ static enum td_status measure_prefill(struct bench *b, int32_t n, struct td_erro
     enum td_status s = prefill(b, 0, TD_MIN(n, TD_CHUNK), err);
     if (s == TD_OK)
         s = td_limits_measure(b->info.threads, 0, &before, err);
-    memset(counts, 0, sizeof(counts));
+    count_anew(b);
     for (int i = 0; i < 3 && s == TD_OK; i++) {
         double start = td_clock_now();
         s = prefill(b, 0, n, err);
@@ -299,7 +315,7 @@ static enum td_status measure_decode(struct bench *b, int32_t batch, int32_t pro
                                      .n_blocks = blocks_each(b),
                                      .n_out = 1};
         if (t == 1) /* the first step warms up */
-            memset(counts, 0, sizeof(counts));
+            count_anew(b);
         double start = td_clock_now();
         s = td_engine_forward(b->engine, b->rows, batch, err);
         times[t] = td_clock_now() - start;
@@ -361,6 +377,8 @@ static void print_table(const struct bench *b)
            "Gop/s\n",
            b->info.level, b->info.threads, first->limits.read * 1e-9,
            first->limits.f32 * 1e-9, first->limits.bf16 * 1e-9);
+    if (b->info.ranks > 1)
+        printf("ranks     %d, this is the first one's part\n", b->info.ranks);
     for (int i = 0; i < b->n_points; i++) {
         const struct point *p = &b->point[i];
         printf("%-9s batch %d, context %d: %.3f ms, %.1f tokens/s, %.1f GB/s (%.0f %% "
@@ -377,10 +395,11 @@ static void print_table(const struct bench *b)
 
 static void print_json(const struct bench *b)
 {
-    printf("{\"level\":\"%s\",\"threads\":%d,\"weights\":%lld,\"load_seconds\":%.6f,"
-           "\"load_bytes\":%lld,\"points\":[",
-           b->info.level, b->info.threads, (long long)b->info.bytes.weights,
-           b->info.load.seconds, (long long)b->info.load.bytes);
+    printf("{\"level\":\"%s\",\"threads\":%d,\"ranks\":%d,\"weights\":%lld,"
+           "\"load_seconds\":%.6f,\"load_bytes\":%lld,\"points\":[",
+           b->info.level, b->info.threads, b->info.ranks,
+           (long long)b->info.bytes.weights, b->info.load.seconds,
+           (long long)b->info.load.bytes);
     for (int i = 0; i < b->n_points; i++) {
         const struct point *p = &b->point[i];
         printf("%s{\"kind\":\"%s\",\"batch\":%d,\"context\":%d,\"seconds\":%.9f,"

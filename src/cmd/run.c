@@ -152,6 +152,16 @@ static void add_notes(const struct run *r, const struct td_generated *g)
                   "%.1f tokens/s; loaded in %.2f s\n",
                   (long)g->n_prompt, g->prefill, (long)g->n_tokens,
                   tokens_per_second(g), r->loading);
+    struct td_engine_info info;
+    td_engine_info(r->chat.engine, &info);
+    if (info.ranks > 1 && info.comm.calls > 0)
+        (void)fprintf(stderr,
+                      "ranks   %d; %lld sums of %.1f us each, %.1f us of them waiting; "
+                      "%.3f s in all\n",
+                      info.ranks, (long long)info.comm.calls,
+                      info.comm.seconds / (double)info.comm.calls * 1e6,
+                      info.comm.waited / (double)info.comm.calls * 1e6,
+                      info.comm.seconds);
 }
 
 static const char *finish_name(const struct td_generated *g)

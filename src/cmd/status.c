@@ -133,6 +133,12 @@ static void add_work(struct td_buf *b, const json_t *o)
                 num(e, "ranks"), num(e, "ranks") > 1 ? "s" : "", str(e, "level"),
                 num(e, "memory") / (double)TD_GIB, num(e, "max_model_len"),
                 num(e, "losses"));
+    if (num(e, "ranks") > 1)
+        td_buf_addf(b,
+                    "ranks    %.0f %% of the steps' time adding up over ranks, %.0f %% "
+                    "waiting for each other\n",
+                    share(e, "sum_seconds", "step_seconds"),
+                    share(e, "wait_seconds", "step_seconds"));
 }
 
 static void add_lines(struct td_buf *b, const char *url, const json_t *o)

@@ -240,6 +240,8 @@ static void stats(struct cursor *c, struct td_wire_stats *m)
     i64(c, &m->preemptions);
     i64(c, &m->steps);
     f64(c, &m->step_seconds);
+    f64(c, &m->sum_seconds);
+    f64(c, &m->wait_seconds);
 }
 
 static void token(struct cursor *c, struct td_wire_token *t)

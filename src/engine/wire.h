@@ -69,6 +69,9 @@ struct td_wire_stats {
     int64_t prefix_queries, prefix_hits; /* prompt tokens looked up and found, in all */
     int64_t prompt_tokens, generated_tokens, preemptions, steps; /* in all */
     double step_seconds;                                         /* in all */
+    double sum_seconds,
+        wait_seconds; /* of these: adding up over ranks; of that: waiting
+                                         for other ranks */
 };
 
 /* One token of a request. Log probabilities are set when the request asked for them. */

@@ -190,6 +190,10 @@ static void send_stats(struct worker *w)
     s->prompt_tokens = c.prompt_tokens;
     s->generated_tokens = c.generated_tokens;
     s->preemptions = c.preemptions;
+    struct td_engine_info info;
+    td_engine_info(w->engine, &info);
+    s->sum_seconds = info.comm.seconds;
+    s->wait_seconds = info.comm.waited;
     if (memcmp(s, &w->sent, sizeof(*s)) == 0)
         return;
     w->sent = *s;

@@ -127,7 +127,12 @@ static void test_small_messages(void **state)
     size_t used;
     td_buf_init(&b, 1 << 20);
     struct td_wire_hello h = {.version = 1, .build = "abc", .max_len = 4096}, g;
-    struct td_wire_stats st = {.running = 3, .kv_total = 9, .step_seconds = 0.5}, su;
+    struct td_wire_stats st = {.running = 3,
+                               .kv_total = 9,
+                               .step_seconds = 0.5,
+                               .sum_seconds = 0.25,
+                               .wait_seconds = 0.125},
+                         su;
     assert_int_equal(td_wire_put_hello(&b, &h), TD_OK);
     f = only(&b, TD_WIRE_HELLO);
     assert_int_equal(td_wire_get_hello(&f, &g, NULL), TD_OK);
@@ -136,7 +141,8 @@ static void test_small_messages(void **state)
     td_wire_put_stats(&b, &st);
     f = only(&b, TD_WIRE_STATS);
     assert_int_equal(td_wire_get_stats(&f, &su, NULL), TD_OK);
-    assert_true(su.running == 3 && su.kv_total == 9 && su.step_seconds == 0.5);
+    assert_true(su.running == 3 && su.kv_total == 9 && su.step_seconds == 0.5 &&
+                su.sum_seconds == 0.25 && su.wait_seconds == 0.125);
     td_buf_clear(&b);
     td_wire_put_cancel(&b, 42);
     td_wire_put_drain(&b);
