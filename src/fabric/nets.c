@@ -300,6 +300,23 @@ static void refuse_pair(const struct td_nets *nets, struct td_net *net,
     }
 }
 
+static bool connects(const struct td_nets *nets, const struct td_net *net)
+{
+    for (int i = 0; i < nets->n_hosts; i++)
+        for (int j = 0; j < nets->n_hosts; j++)
+            if (i != j && pair_of(nets, net, i, j)->reach != TD_REACH_OK)
+                return false;
+    return true;
+}
+
+bool td_nets_any_connects(const struct td_nets *nets)
+{
+    for (int k = 0; k < nets->n; k++)
+        if (connects(nets, &nets->v[k]))
+            return true;
+    return false;
+}
+
 int td_nets_reach(struct td_nets *nets, const struct td_cluster *c)
 {
     int left = 0;
@@ -380,14 +397,18 @@ static void refuse_mtu(const struct td_nets *nets, struct td_net *net,
     }
 }
 
-static void refuse_slow(const struct td_nets *nets, struct td_net *net)
+bool td_net_is_slow(const struct td_nets *nets, const struct td_net *net)
 {
     double says = td_net_says(nets, net), carries = td_net_carries(nets, net);
-    if (net->e.code != TD_OK || says <= 0 || carries <= 0 || nets->forced ||
-        carries >= least_share * TD_MIN(says, stream_gbit))
+    return says > 0 && carries > 0 && carries < least_share * TD_MIN(says, stream_gbit);
+}
+
+static void refuse_slow(const struct td_nets *nets, struct td_net *net)
+{
+    if (net->e.code != TD_OK || nets->forced || !td_net_is_slow(nets, net))
         return;
     td_error_set(&net->e, TD_E_SLOW_LINK, "%s says %.1f Gbit/s and carries %.2f",
-                 net->cidr, says, carries);
+                 net->cidr, td_net_says(nets, net), td_net_carries(nets, net));
     td_error_why(&net->e, "less than a twentieth of what the interfaces report passes");
 }
 

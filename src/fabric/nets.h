@@ -55,6 +55,9 @@ enum td_status td_nets_find(const struct td_cluster *c, const char *fabric,
                             struct td_nets *out, struct td_error *err);
 void td_nets_release(struct td_nets *nets);
 
+/* Does one of them connect all hosts? */
+bool td_nets_any_connects(const struct td_nets *nets);
+
 /* Refuses networks by their pairs. Returns how many are left. */
 int td_nets_reach(struct td_nets *nets, const struct td_cluster *c);
 
@@ -67,6 +70,9 @@ int td_nets_choose(struct td_nets *nets, const struct td_cluster *c,
  * Gbit/s; 0 when not known. */
 double td_net_carries(const struct td_nets *nets, const struct td_net *net);
 double td_net_says(const struct td_nets *nets, const struct td_net *net);
+
+/* Does it carry so little of what it says that it would be refused? */
+bool td_net_is_slow(const struct td_nets *nets, const struct td_net *net);
 
 /* A private bridge of a container engine or of virtual machines. */
 bool td_iface_is_private(const struct td_iface *i);

@@ -235,20 +235,30 @@ static void advance(struct attempt *a)
                       : TD_REACH_STRANGER);
 }
 
-static void attempt_all(struct attempt *a, struct pollfd *p, int n, double end)
+/* Fills the poll set; how many attempts are connecting, and how many were greeted. */
+static void count_open(const struct attempt *a, struct pollfd *p, int n,
+                       int *connecting, int *greeted)
+{
+    *connecting = *greeted = 0;
+    for (int i = 0; i < n; i++) {
+        short events = a[i].stage == CONNECTING ? POLLOUT : POLLIN;
+        p[i] = (struct pollfd){.fd = a[i].fd, .events = events};
+        *connecting += a[i].stage == CONNECTING;
+        *greeted += a[i].stage == GREETED;
+    }
+}
+
+static void attempt_all(struct attempt *a, struct pollfd *p, int n, double end,
+                        bool hurry)
 {
     double began = td_clock_now(), until = end;
+    int connecting, greeted;
     for (int i = 0; i < n; i++)
         start(&a[i]);
     for (;;) {
-        int waiting = 0;
-        for (int i = 0; i < n; i++) {
-            short events = a[i].stage == CONNECTING ? POLLOUT : POLLIN;
-            p[i] = (struct pollfd){.fd = a[i].fd, .events = events};
-            waiting += a[i].stage != FINISHED;
-        }
-        int ms = left_ms(until);
-        if (!waiting || ms == 0)
+        count_open(a, p, n, &connecting, &greeted);
+        int ms = left_ms(greeted ? end : until);
+        if (!(connecting + greeted) || ms == 0)
             break;
         if (poll(p, (nfds_t)n, ms) < 0 && errno != EINTR)
             break;
@@ -257,8 +267,8 @@ static void attempt_all(struct attempt *a, struct pollfd *p, int n, double end)
                 continue;
             advance(&a[i]);
             double now = td_clock_now();
-            until =
-                TD_MIN(end, now + TD_MAX(late_seconds, late_factor * (now - began)));
+            double more = TD_MAX(late_seconds, late_factor * (now - began));
+            until = hurry ? TD_MIN(end, now + more) : end;
         }
     }
     for (int i = 0; i < n; i++)
@@ -266,7 +276,7 @@ static void attempt_all(struct attempt *a, struct pollfd *p, int n, double end)
             finish(&a[i], a[i].stage == GREETED ? TD_REACH_STRANGER : TD_REACH_TIMEOUT);
 }
 
-void td_probe_connect(struct td_target *targets, int n, double seconds)
+void td_probe_connect(struct td_target *targets, int n, double seconds, bool hurry)
 {
     size_t count = (size_t)n * TRIES + 1;
     struct attempt *a = td_calloc(count, sizeof(*a));
@@ -283,7 +293,7 @@ void td_probe_connect(struct td_target *targets, int n, double seconds)
         a[n + n + i] = (struct attempt){.t = t, .port = SSH_PORT, .ssh = true};
     }
     if (a && p)
-        attempt_all(a, p, TRIES * n, td_clock_now() + seconds);
+        attempt_all(a, p, TRIES * n, td_clock_now() + seconds, hurry);
     td_free(a);
     td_free(p);
 }

@@ -65,9 +65,9 @@ struct td_target {
     bool alive; /* answered on the ssh port, if only to say that nobody listens there */
 };
 
-/* Tries all of them at the same time, within `seconds`; shorter when some have answered
- * and the others still have not after a multiple of that time. */
-void td_probe_connect(struct td_target *targets, int n, double seconds);
+/* Tries all of them at the same time, within `seconds`. In a hurry, what does not connect
+ * is given up earlier, once others have for a while. */
+void td_probe_connect(struct td_target *targets, int n, double seconds, bool hurry);
 
 /* ---- how fast is it ----------------------------------------------------------------- */
 

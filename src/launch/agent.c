@@ -173,8 +173,11 @@ static enum td_status do_connect(struct agent *a, const json_t *o, struct td_err
     const json_t *list = json_object_get(o, "targets");
     size_t n = json_array_size(list);
     double seconds;
+    bool hurry;
     enum td_status s =
         td_json_double(o, "seconds", "request", 0, MOST_SECONDS, 1, &seconds, err);
+    if (s == TD_OK)
+        s = td_json_bool(o, "hurry", "request", false, &hurry, err);
     if (s != TD_OK)
         return s;
     if (n > TD_MAX_TARGETS)
@@ -186,7 +189,7 @@ static enum td_status do_connect(struct agent *a, const json_t *o, struct td_err
     for (size_t i = 0; i < n && s == TD_OK; i++)
         s = get_target(json_array_get(list, i), &t[i], err);
     if (s == TD_OK)
-        td_probe_connect(t, (int)n, seconds);
+        td_probe_connect(t, (int)n, seconds, hurry);
     td_buf_adds(&a->answer, "{\"reach\":[");
     for (size_t i = 0; i < n; i++)
         td_buf_addf(&a->answer, "%s{\"reach\":\"%s\",\"alive\":%s,\"port\":%d}",

@@ -8,7 +8,7 @@
  *     {"do":"facts","model":PATH}        {"facts":{…}}                fabric/facts.h
  *     {"do":"clock"}                     {"clock":SECONDS}
  *     {"do":"listen","token":T}          {"data":PORT,"oob":PORT}
- *     {"do":"connect","seconds":S,"targets":[{"from","to","token","data","oob"}]}
+ *     {"do":"connect","seconds":S,"hurry":true,"targets":[{"from","to","token","data","oob"}]}
  *                                        {"reach":[{"reach":"ok","alive":true,"port":0}]}
  *     {"do":"measure","from","to","token","data","oob","seconds"}
  *                                        {"link":{…}}, with "error" when it broke off

@@ -359,7 +359,7 @@ static void start_all(struct td_agent *a, int n, const char *program,
             continue;
         }
         td_buf_init(&scripts[i], SCRIPT_BYTES);
-        if (a[i].up || a[i].e.code != TD_OK)
+        if (a[i].up || a[i].skip || a[i].e.code != TD_OK)
             continue;
         start_one(&a[i], program, o, &scripts[i]);
         open[i] = a[i].e.code == TD_OK;

@@ -20,6 +20,7 @@
 struct td_agent {
     char name[TD_FACT_TEXT]; /* as given to --hosts */
     bool local;              /* this machine: no ssh */
+    bool skip;               /* not to be started */
     struct td_error e;       /* why it cannot be asked; code TD_OK while it can */
 
     /* The rest is this file's own. */

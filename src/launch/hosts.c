@@ -277,6 +277,31 @@ static bool report_agents(struct td_join *j)
     return all;
 }
 
+/* mpirun enters hosts by their addresses of the chosen network: ssh has to accept those
+ * as well as the names that were given. */
+static void enter_by_address(struct td_join *j, const struct td_agent_start *start)
+{
+    int n = j->c->n;
+    struct td_agent *a = td_agents_new(n);
+    for (int i = 0; a && i < n; i++) {
+        const struct td_cluster_host *h = &j->c->hosts[i];
+        td_text_copy(a[i].name, sizeof(a[i].name), h->address);
+        a[i].skip = i == 0 || strcmp(h->name, h->address) == 0;
+    }
+    if (a)
+        td_agents_start(a, n, start);
+    for (int i = 0; a && i < n; i++) {
+        if (a[i].e.code == TD_OK)
+            continue;
+        struct td_error *e = td_cluster_say(j->c, TD_FAIL, i, "ssh");
+        td_error_set(e, a[i].e.code, "%.400s (the address of %s in %s)", a[i].e.what,
+                     j->c->hosts[i].label, j->c->cidr);
+        td_error_why(e, "%s", a[i].e.why);
+        td_error_fix(e, "%s", a[i].e.fix);
+    }
+    td_agents_free(a, n);
+}
+
 /* ---- the whole ---------------------------------------------------------------------- */
 
 static enum td_status join_new(struct td_join *j, struct td_error *err)
@@ -338,6 +363,8 @@ enum td_status td_cluster_examine(const char *hosts, const struct td_join_option
     label_hosts(&c);
     if (report_agents(&j) && c.n > 1)
         td_join_network(&j);
+    if (*c.cidr)
+        enter_by_address(&j, &start);
     td_judge(&c);
     if (c.lost)
         s = td_error_set(err, TD_E_NOMEM, "no memory for the report");

@@ -10,10 +10,13 @@
 
 #include <string.h>
 
-static const double listen_seconds = 2, try_seconds = 1.5, measure_seconds = 0.16,
+static const double listen_seconds = 2, try_seconds = 3, measure_seconds = 0.16,
                     patience = 4; /* for an answer, beyond what the work itself takes */
 
-enum { MOST_MEASURED = 4 }; /* networks; more are not */
+enum {
+    MOST_MEASURED = 4, /* networks; more are not */
+    LOOKS = 3          /* at one that measures badly */
+};
 
 struct places {
     char token[TD_TOKEN_BYTES + 1];
@@ -75,11 +78,12 @@ static bool listen_everywhere(struct td_join *j, struct places *places)
 /* ---- who reaches whom --------------------------------------------------------------- */
 
 static void ask_reach(struct td_join *j, const struct td_nets *nets,
-                      const struct places *places, int from)
+                      const struct places *places, int from, bool hurry)
 {
     struct td_buf *b = &j->requests[from];
     const char *comma = "";
-    td_buf_addf(b, "{\"do\":\"connect\",\"seconds\":%.3f,\"targets\":[", try_seconds);
+    td_buf_addf(b, "{\"do\":\"connect\",\"seconds\":%.3f,\"hurry\":%s,\"targets\":[",
+                try_seconds, hurry ? "true" : "false");
     for (int k = 0; k < nets->n; k++)
         for (int to = 0; to < j->c->n; to++) {
             if (to == from)
@@ -111,16 +115,25 @@ static void read_reach(struct td_join *j, struct td_nets *nets, int from)
         }
 }
 
-static bool try_all(struct td_join *j, struct td_nets *nets,
-                    const struct places *places)
+static bool try_once(struct td_join *j, struct td_nets *nets,
+                     const struct places *places, bool hurry)
 {
     for (int i = 0; i < j->c->n; i++)
-        ask_reach(j, nets, places, i);
+        ask_reach(j, nets, places, i, hurry);
     if (!td_join_ask(j, try_seconds + patience))
         return false;
     for (int i = 0; i < j->c->n; i++)
         read_reach(j, nets, i);
     return true;
+}
+
+/* With patience only when nothing was found without: a lost packet is sent again after a
+ * second. */
+static bool try_all(struct td_join *j, struct td_nets *nets,
+                    const struct places *places)
+{
+    return try_once(j, nets, places, true) &&
+           (td_nets_any_connects(nets) || try_once(j, nets, places, false));
 }
 
 /* ---- how fast ----------------------------------------------------------------------- */
@@ -158,7 +171,11 @@ static bool measure_round(struct td_join *j, struct td_net *net,
         size_t at = (size_t)i * (size_t)n + (size_t)TD_MAX(k, 0);
         if (!j->answers[i])
             continue;
-        (void)td_agent_get_link(j->answers[i], &net->links[at], &net->failed[at]);
+        struct td_link *best = &net->links[at], l = {0};
+        td_error_init(&net->failed[at]);
+        (void)td_agent_get_link(j->answers[i], &l, &net->failed[at]);
+        if (l.gbytes >= best->gbytes)
+            *best = l;
         if (j->errors[i].code != TD_OK) { /* the measurement's, not the agent's */
             net->failed[at] = j->errors[i];
             td_error_init(&j->errors[i]);
@@ -167,17 +184,39 @@ static bool measure_round(struct td_join *j, struct td_net *net,
     return all;
 }
 
+static bool broke_off(const struct td_join *j, const struct td_net *net)
+{
+    for (int i = 0; i < j->c->n * j->c->n; i++)
+        if (net->failed[i].code != TD_OK)
+            return true;
+    return false;
+}
+
+/* What would refuse the network is looked at again: hosts may have been busy. */
+static bool measure_net(struct td_join *j, const struct td_nets *nets,
+                        struct td_net *net, const struct places *places)
+{
+    int rounds = j->c->n + j->c->n % 2 - 1;
+    for (int look = 0; look < LOOKS; look++) {
+        for (int r = 0; r < rounds; r++)
+            if (!measure_round(j, net, places, r, true) ||
+                !measure_round(j, net, places, r, false))
+                return false;
+        if (!td_net_is_slow(nets, net) && !broke_off(j, net))
+            break;
+    }
+    return true;
+}
+
 static bool measure_all(struct td_join *j, struct td_nets *nets,
                         const struct places *places)
 {
-    int rounds = j->c->n + j->c->n % 2 - 1, measured = 0;
+    int measured = 0;
     for (int k = 0; k < nets->n; k++) {
         if (nets->v[k].e.code != TD_OK || measured++ == MOST_MEASURED)
             continue;
-        for (int r = 0; r < rounds; r++)
-            if (!measure_round(j, &nets->v[k], places, r, true) ||
-                !measure_round(j, &nets->v[k], places, r, false))
-                return false;
+        if (!measure_net(j, nets, &nets->v[k], places))
+            return false;
     }
     return true;
 }

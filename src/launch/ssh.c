@@ -43,20 +43,21 @@ static void quote(struct td_buf *out, const char *text)
 
 enum td_status td_ssh_script(struct td_buf *out, const char *program, const char *build)
 {
-    td_buf_adds(out, "b=");
+    /* All of it is one function: a shell that reads its input byte by byte has read it to
+     * the end before the agent takes over what follows. */
+    td_buf_adds(out, "main() {\nb=");
     quote(out, build);
-    td_buf_adds(out, "\ntry() {\n"
-                     "  [ -e \"$1\" ] || { echo \"tandem-note $1: is not there\"; "
-                     "return; }\n"
-                     "  v=$(\"$1\" --version 2>&1 | head -n 1)\n"
-                     "  case $v in *\"($b)\"*) exec \"$1\" agent;; esac\n"
-                     "  echo \"tandem-note $1: $v\"\n"
-                     "}\n"
-                     "try ");
+    td_buf_adds(out, "\nfor p in ");
     quote(out, program);
-    td_buf_adds(out, "\ntry \"$HOME/.cache/tandem/$b/bin/tandem\"\n"
+    td_buf_adds(out, " \"$HOME/.cache/tandem/$b/bin/tandem\"; do\n"
+                     "  [ -e \"$p\" ] || { echo \"tandem-note $p: is not there\"; "
+                     "continue; }\n"
+                     "  v=$(\"$p\" --version 2>&1 </dev/null | head -n 1)\n"
+                     "  case $v in *\"($b)\"*) exec \"$p\" agent;; esac\n"
+                     "  echo \"tandem-note $p: $v\"\n"
+                     "done\n"
                      "echo \"tandem-none $(uname -m)\"\n"
-                     "exit 0\n");
+                     "exit 0\n}\nmain\n");
     return out->status;
 }
 

@@ -135,6 +135,16 @@ def test_ssh_fails_at_each_step(bed):
     assert "cannot be started" in refusal(check(bed, "--ssh", "no-such-ssh"), "ssh")["what"]
 
 
+@pytest.mark.parametrize("bed", [("--mgmt", "routed")], indirect=True)
+def test_ssh_knows_the_name_but_not_the_address(bed):
+    bed.run("spark-1", "sed", "-i", "s/,192[^ ]*//", "/root/.ssh/known_hosts")
+    report = check(bed, "--fabric", "fabric", hosts="spark-1,spark-2")
+    assert report["network"] == FABRIC
+    line = refusal(report, "ssh")
+    assert "192.168.200.13" in line["what"] and "host key" in line["what"]
+    assert check(bed, "--fabric", "mgmt", hosts=mgmt(bed))["ok"]
+
+
 def test_a_host_that_is_dead(bed):
     bed.do("blackhole", "spark-2")
     refusal(check(bed), "ssh")

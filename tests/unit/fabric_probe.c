@@ -40,7 +40,7 @@ static void who_is_reached(void **state)
                             target(token, 1, p.oob),      target(other, q.data, q.oob),
                             target(token, p.data, p.oob), target(token, p.data, 1)};
     (void)strncpy(t[4].from, "not an address", sizeof(t[4].from) - 1);
-    td_probe_connect(t, 6, 10);
+    td_probe_connect(t, 6, 10, true);
     assert_int_equal(t[0].reach, TD_REACH_OK);
     assert_int_equal(t[1].reach, TD_REACH_STRANGER);
     assert_int_equal(t[2].reach, TD_REACH_REFUSED);
@@ -49,7 +49,7 @@ static void who_is_reached(void **state)
     assert_int_equal(t[3].reach, TD_REACH_OK);
     assert_int_equal(t[4].reach, TD_REACH_FAILED);
     td_listener_free(m);
-    td_probe_connect(&t[3], 1, 10);
+    td_probe_connect(&t[3], 1, 10, false);
     assert_int_equal(t[3].reach, TD_REACH_REFUSED);
     td_listener_free(l);
     td_listener_free(NULL);
