@@ -93,8 +93,9 @@ static enum td_status operations(struct td_model *m, struct td_cache *c, bool hi
         trace(m, i, w->x, w->delta);
     }
     if (hidden) {
-        norm_rows(m, w->x, w->delta, m->final_norm, w->hidden, m->cfg.hidden);
-        trace(m, m->cfg.n_layers, w->hidden, NULL);
+        float *to = w->hidden ? w->hidden : w->h; /* only a draft reads it later */
+        norm_rows(m, w->x, w->delta, m->final_norm, to, m->cfg.hidden);
+        trace(m, m->cfg.n_layers, to, NULL);
     }
     head(m, m->final_norm);
     return TD_OK;

@@ -21,7 +21,7 @@ check random_weights test "$code" -eq 0
 for name in 35B-A3B 122B-A10B; do
     tandem bench --device cpu --weights random --memory 1G "bench/configs/Qwen3.5-$name-FP8"
     check "refuses_$name" test "$code" -eq 1
-    check "plans_$name" says "$stderr" 'needs (34\.7|119\.0) GiB for one sequence'
+    check "plans_$name" says "$stderr" 'needs (34|119)\.[0-9] GiB for one sequence'
 done
 
 export TANDEM_API_KEY=sesame
