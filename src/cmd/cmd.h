@@ -45,6 +45,7 @@ extern const struct td_cmd td_cmd_help;
 extern const struct td_cmd td_cmd_run;
 extern const struct td_cmd td_cmd_inspect;
 extern const struct td_cmd td_cmd_explain;
+extern const struct td_cmd td_cmd_plan;
 extern const struct td_cmd td_cmd_serve;
 extern const struct td_cmd td_cmd_status;
 extern const struct td_cmd td_cmd_bench;

@@ -22,9 +22,9 @@
 const char td_version[] = TD_VERSION, td_build[] = TD_BUILD;
 
 static const struct td_cmd *const verbs[] = {
-    &td_cmd_serve, &td_cmd_status,  &td_cmd_bench,  &td_cmd_run,   &td_cmd_inspect,
-    &td_cmd_check, &td_cmd_explain, &td_cmd_worker, &td_cmd_agent, &td_cmd_help,
-    NULL};
+    &td_cmd_serve,   &td_cmd_status, &td_cmd_bench, &td_cmd_run,
+    &td_cmd_inspect, &td_cmd_plan,   &td_cmd_check, &td_cmd_explain,
+    &td_cmd_worker,  &td_cmd_agent,  &td_cmd_help,  NULL};
 
 const struct td_cmd *const *td_cmd_list(void)
 {

@@ -16,8 +16,12 @@
 #define TD_VERBS_ENGINE (TD_VERB_RUN | TD_VERB_BENCH | TD_VERBS_SERVER)
 
 /* Verbs that look at several machines. */
-#define TD_VERBS_RANKS (TD_VERB_RUN | TD_VERB_BENCH | TD_VERB_SERVE)
+#define TD_VERBS_RANKS (TD_VERB_RUN | TD_VERB_BENCH | TD_VERB_SERVE | TD_VERB_PLAN)
 #define TD_VERBS_HOSTS (TD_VERB_CHECK | TD_VERBS_RANKS)
+
+/* Verbs that size an engine, and those that size a server's. */
+#define TD_VERBS_PLAN   (TD_VERBS_ENGINE | TD_VERB_PLAN)
+#define TD_VERBS_PLAN_N (TD_VERBS_SERVER | TD_VERB_PLAN)
 
 #define TD_OPTION_LIST(X)                                                              \
     X(CONFIG, "config", 0, TD_OPT_STR, TD_VERB_ALL, "FILE", NULL, 0, 0,                \
@@ -67,17 +71,16 @@
       -2, 2, "taken off the logit of every token the answer already has")              \
     X(SEED, "seed", 0, TD_OPT_INT, TD_VERB_RUN, "N", NULL, 0, 9007199254740992.0,      \
       "same seed, same text (default: another one each time)")                         \
-    X(NUMERICS, "numerics", 0, TD_OPT_CHOICE, TD_VERBS_ENGINE, "f32|bf16", "bf16", 0,  \
-      0,                                                                               \
+    X(NUMERICS, "numerics", 0, TD_OPT_CHOICE, TD_VERBS_PLAN, "f32|bf16", "bf16", 0, 0, \
       "f32: everything in 32 bits, the reference; bf16: inputs of products and the "   \
       "KV cache rounded to 16 bits")                                                   \
-    X(THREADS, "threads", 0, TD_OPT_INT, TD_VERBS_ENGINE, "N", NULL, 1, 1024,          \
+    X(THREADS, "threads", 0, TD_OPT_INT, TD_VERBS_PLAN, "N", NULL, 1, 1024,            \
       "processor threads (default: one for each core of this rank's share)")           \
-    X(DEVICE, "device", 0, TD_OPT_STR, TD_VERBS_ENGINE, "auto|cpu|cuda[:N]", "auto",   \
-      0, 0, "what computes: auto is an NVIDIA GPU if there is one, cuda:1 the second") \
+    X(DEVICE, "device", 0, TD_OPT_STR, TD_VERBS_PLAN, "auto|cpu|cuda[:N]", "auto", 0,  \
+      0, "what computes: auto is an NVIDIA GPU if there is one, cuda:1 the second")    \
     X(GRAPHS, "graphs", 0, TD_OPT_CHOICE, TD_VERBS_ENGINE, "on|off", "on", 0, 0,       \
       "on: a GPU records the steps of generated tokens and replays them")              \
-    X(CPU, "cpu", 0, TD_OPT_STR, TD_VERBS_ENGINE, "LEVEL", NULL, 0, 0,                 \
+    X(CPU, "cpu", 0, TD_OPT_STR, TD_VERBS_PLAN, "LEVEL", NULL, 0, 0,                   \
       "use no more of the processor than this: ref, avx2, avx512, avx512bf16 "         \
       "(default: all that it has)")                                                    \
     X(WEIGHTS, "weights", 0, TD_OPT_CHOICE, TD_VERBS_ENGINE, "files|random", "files",  \
@@ -85,19 +88,19 @@
       "random: read MODEL's config.json alone and draw the weights on the device; "    \
       "for "                                                                           \
       "benchmarks of models that are not here")                                        \
-    X(MEMORY, "memory", 0, TD_OPT_BYTES, TD_VERBS_ENGINE, "BYTES", NULL, 1, 0,         \
+    X(MEMORY, "memory", 0, TD_OPT_BYTES, TD_VERBS_PLAN, "BYTES", NULL, 1, 0,           \
       "use at most this much, such as 84G (default: what host or GPU can give)")       \
-    X(MAX_MODEL_LEN, "max-model-len", 0, TD_OPT_INT, TD_VERBS_ENGINE, "N", NULL, 1,    \
+    X(MAX_MODEL_LEN, "max-model-len", 0, TD_OPT_INT, TD_VERBS_PLAN, "N", NULL, 1,      \
       1 << 24,                                                                         \
       "tokens of the context, prompt and answer (default: the model's, or "            \
       "what fits)")                                                                    \
-    X(MAX_NUM_SEQS, "max-num-seqs", 0, TD_OPT_INT, TD_VERBS_SERVER, "N", "32", 1,      \
+    X(MAX_NUM_SEQS, "max-num-seqs", 0, TD_OPT_INT, TD_VERBS_PLAN_N, "N", "32", 1,      \
       4096, "answers that are computed at a time; more wait")                          \
     X(MAX_NUM_BATCHED_TOKENS, "max-num-batched-tokens", 0, TD_OPT_INT,                 \
-      TD_VERBS_SERVER, "N", NULL, 64, 65536,                                           \
+      TD_VERBS_PLAN_N, "N", NULL, 64, 65536,                                           \
       "tokens of one step: a bound for the time between two tokens while prompts "     \
       "enter (default: chosen from the model)")                                        \
-    X(PREFIX_CACHE, "prefix-cache", 0, TD_OPT_BYTES, TD_VERBS_SERVER, "BYTES", NULL,   \
+    X(PREFIX_CACHE, "prefix-cache", 0, TD_OPT_BYTES, TD_VERBS_PLAN_N, "BYTES", NULL,   \
       0, 0,                                                                            \
       "memory for the states of known beginnings of prompts; 0: none are kept "        \
       "(default: 16 states, at least 128M and at most 4G)")                            \

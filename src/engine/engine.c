@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/sysmem.h"
 #include "engine/device.h"
 #include "engine/world.h"
 
@@ -17,16 +18,17 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Ranks of one host share what it has. */
-static void share_room(const struct td_engine *e, struct td_plan_room *room)
+struct td_plan_asked td_engine_asked(const struct td_engine_params *p)
 {
-    if (e->comm->local_ranks == 1 || room->asked || !room->shared)
-        return;
-    size_t at = strlen(room->bound);
-    room->host = (room->host - room->program) / e->comm->local_ranks + room->program;
-    room->device = TD_MIN(room->device, room->host);
-    (void)snprintf(room->bound + at, sizeof(room->bound) - at, "; %d ranks share it",
-                   e->comm->local_ranks);
+    return (struct td_plan_asked){.model = p->model,
+                                  .memory = p->memory,
+                                  .max_len = p->max_len,
+                                  .max_seqs = p->max_seqs,
+                                  .max_rows = p->max_rows,
+                                  .max_out = p->max_out,
+                                  .prefix_cache = p->prefix_cache,
+                                  .serves = p->serves,
+                                  .load = p->load};
 }
 
 /* Opens model and device and settles limits and caches. */
@@ -34,6 +36,7 @@ static enum td_status plan(struct td_engine *e, struct td_plan_asked *asked,
                            struct td_plan_room *room, struct td_error *err)
 {
     const struct td_engine_params *p = &e->params;
+    struct td_plan_beside beside = {.ranks = e->comm->local_ranks};
     struct td_model_limits limits;
     enum td_status s = td_engine_device_open(p, &e->dev, err);
     if (s == TD_OK && (e->comm->ranks > 1 || !e->dev->host))
@@ -45,11 +48,8 @@ static enum td_status plan(struct td_engine *e, struct td_plan_asked *asked,
     else if (s == TD_OK)
         s = td_model_open(p->model, e->dev, e->comm, &limits, &e->model, err);
     if (s == TD_OK)
-        s = td_plan_room_find(e->dev, p->memory, 0, room, err);
-    if (s != TD_OK)
-        return s;
-    share_room(e, room);
-    return td_plan_make(e->model, e->dev, asked, room, &e->plan, err);
+        s = td_plan_room_find(e->dev, p->memory, &beside, room, err);
+    return s == TD_OK ? td_plan_make(e->model, e->dev, asked, room, &e->plan, err) : s;
 }
 
 static enum td_status allocate(struct td_engine *e, struct td_error *err)
@@ -60,6 +60,17 @@ static enum td_status allocate(struct td_engine *e, struct td_error *err)
         s = td_cache_new(e->model, p->n_blocks, p->limits.max_seqs + p->n_snapshots,
                          &e->cache, err);
     return s;
+}
+
+/* What the process has taken at most, against what was planned. */
+static void emit_memory(const struct td_engine *e)
+{
+    struct td_sysmem mem;
+    if (td_sysmem_read("", &mem, NULL) == TD_OK)
+        td_event("memory", (struct td_num[]){{"peak", (double)mem.resident_peak},
+                                             {"planned", (double)e->plan.peak},
+                                             {"device", (double)e->dev->used},
+                                             {NULL, 0}});
 }
 
 /* A token through both paths; proves that the weights make sense. */
@@ -130,15 +141,7 @@ static enum td_status agree_on_plan(struct td_engine *e, struct td_error *err)
 static enum td_status make_plan(struct td_engine *e, struct td_error *err)
 {
     const struct td_engine_params *p = &e->params;
-    struct td_plan_asked asked = {.model = p->model,
-                                  .memory = p->memory,
-                                  .max_len = p->max_len,
-                                  .max_seqs = p->max_seqs,
-                                  .max_rows = p->max_rows,
-                                  .max_out = p->max_out,
-                                  .prefix_cache = p->prefix_cache,
-                                  .serves = p->serves,
-                                  .load = p->load};
+    struct td_plan_asked asked = td_engine_asked(p);
     struct td_plan_room room;
     enum td_status s = agree(e, plan(e, &asked, &room, err), err);
     if (s == TD_OK && p->world) {
@@ -180,6 +183,7 @@ static enum td_status open_all(struct td_engine *e, struct td_error *err)
         s = load(e, err);
     if (s == TD_OK) {
         e->comm->counts = (struct td_comm_counts){0};
+        emit_memory(e);
         td_event_phase(TD_PHASE_SERVE);
     }
     return s;

@@ -50,6 +50,9 @@ struct td_engine_params {
 
 struct td_engine;
 
+/* What a plan is asked for under these parameters. */
+struct td_plan_asked td_engine_asked(const struct td_engine_params *params);
+
 /* Emits the events of phases plan, load and warmup. Errors: TD_E_MEMORY_PLAN with what
  * is needed and what there is, before a weight is read; those of td_model_open() and
  * td_model_load(); TD_E_NUMERICS when the first token's logits are not finite. */

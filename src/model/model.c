@@ -87,10 +87,14 @@ static enum td_status make(const char *path, uint64_t seed, struct td_dev *dev,
         s = find_weights(m, path, err);
     if (s == TD_OK)
         s = make_layers(m, err);
-    if (s == TD_OK)
+    if (s == TD_OK) {
+        m->weight_bytes = td_model_weight_bytes(m, false);
+        m->draft_bytes = td_model_weight_bytes(m, true);
+        m->list_bytes = td_model_list_bytes(m);
         *out = m;
-    else
+    } else {
         td_model_free(m);
+    }
     return s;
 }
 
@@ -304,9 +308,9 @@ void td_model_bytes(const struct td_model *m, struct td_model_bytes *out)
     struct td_model *sizes_only = (struct td_model *)(uintptr_t)m;
     struct td_reserve r = largest(m);
     *out = (struct td_model_bytes){
-        .weights = td_model_weight_bytes(m, false),
-        .draft = td_model_weight_bytes(m, true),
-        .lists = td_model_list_bytes(m),
+        .weights = m->weight_bytes,
+        .draft = m->draft_bytes,
+        .lists = m->list_bytes,
         .kv_block = 2 * kv_bytes(m) * kv_layers(m),
         .state = (conv_slot_bytes(m) + state_slot_bytes(m)) * m->cfg.n_gdn,
         .work = carve_work(sizes_only, NULL),

@@ -67,6 +67,7 @@ struct td_model {
     struct td_comm *comm;
     struct td_model_dir dir; /* empty for a random model */
     struct td_weights names;
+    int64_t weight_bytes, draft_bytes, list_bytes; /* see struct td_model_bytes */
     uint64_t random; /* seed of a model without files, 0: it has files */
 
     struct td_matrix embed, head; /* head shares embed's memory when tied */

@@ -212,8 +212,8 @@ static void carve(struct td_model *m, char *slab)
 enum td_status td_model_place(struct td_model *m, struct td_error *err)
 {
     void *slab;
-    enum td_status s = m->dev->ops.alloc(
-        m->dev, (size_t)td_model_weight_bytes(m, false), "weights", &slab, err);
+    enum td_status s =
+        m->dev->ops.alloc(m->dev, (size_t)m->weight_bytes, "weights", &slab, err);
     if (s == TD_OK)
         carve(m, slab);
     return s;

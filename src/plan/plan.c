@@ -59,49 +59,61 @@ static int64_t reserve_of(int64_t total)
     return TD_MIN(TD_MAX(total / RESERVE_PART, MIN_RESERVE), MAX_RESERVE);
 }
 
-void td_plan_room_of(int64_t available, int64_t total, int64_t program,
-                     int64_t asked_memory, struct td_plan_room *out)
+/* Bytes that one of the ranks may still take, and what bounds them. */
+static int64_t share_of(const struct td_sysmem *mem,
+                        const struct td_plan_beside *beside, int64_t reserve,
+                        struct td_plan_room *r)
 {
-    bool asked = asked_memory && asked_memory < available + program;
-    struct td_plan_room r = {
-        .total = total, .program = program, .shared = true, .asked = asked};
-    r.reserve = asked_memory ? 0 : TD_MIN(reserve_of(total), available);
-    r.host = asked ? asked_memory : available + program - r.reserve;
-    r.device = r.host;
-    if (asked)
+    char bound[160], kept[64] = "", front[64] = "", share[64] = "";
+    int64_t available = td_sysmem_available(mem, bound, sizeof(bound));
+    int ranks = TD_MAX(beside->ranks, 1);
+    if (reserve)
+        (void)snprintf(kept, sizeof(kept), "; %s stay in reserve",
+                       td_size_text(reserve, 1).text);
+    if (beside->taken)
+        (void)snprintf(front, sizeof(front), "; %s are the server's front",
+                       td_size_text(beside->taken, 1).text);
+    if (ranks > 1)
+        (void)snprintf(share, sizeof(share), "; %d ranks share the rest", ranks);
+    (void)snprintf(r->bound, sizeof(r->bound), "%s%s%s%s", bound, kept, front, share);
+    return TD_MAX(available - reserve - beside->taken, 0) / ranks;
+}
+
+void td_plan_room_of(const struct td_sysmem *mem, int64_t program, int64_t asked_memory,
+                     const struct td_plan_beside *beside, struct td_plan_room *out)
+{
+    int64_t total = TD_MIN(mem->total, mem->group_limit);
+    struct td_plan_room r = {.total = total, .program = program, .shared = true};
+    r.reserve = asked_memory ? 0 : reserve_of(total);
+    r.host = share_of(mem, beside, r.reserve, &r) + program;
+    r.asked = asked_memory && asked_memory < r.host;
+    if (r.asked) {
+        r.host = asked_memory;
         (void)snprintf(r.bound, sizeof(r.bound), "--memory allows %s",
                        td_size_text(asked_memory, 1).text);
+    }
+    r.device = r.host;
     *out = r;
 }
 
 enum td_status td_plan_room_find(const struct td_dev *device, int64_t asked_memory,
-                                 int64_t used, struct td_plan_room *out,
-                                 struct td_error *err)
+                                 const struct td_plan_beside *beside,
+                                 struct td_plan_room *out, struct td_error *err)
 {
     struct td_sysmem mem;
-    char bound[160];
+    struct td_plan_room r;
+    int64_t budget = (int64_t)device->budget;
     enum td_status s = td_sysmem_read("", &mem, err);
     if (s != TD_OK)
         return s;
-    int64_t available =
-        TD_MAX(td_sysmem_available(&mem, bound, sizeof(bound)) - used, 0);
-    int64_t total = TD_MIN(mem.total, mem.group_limit);
-    struct td_plan_room r;
-    td_plan_room_of(available, total, mem.resident, asked_memory, &r);
-    if (!r.asked && r.reserve)
-        (void)snprintf(r.bound, sizeof(r.bound), "%s; %s stay in reserve", bound,
-                       td_size_text(r.reserve, 1).text);
-    else if (!r.asked)
-        (void)snprintf(r.bound, sizeof(r.bound), "%s", bound);
+    td_plan_room_of(&mem, mem.resident, asked_memory, beside, &r);
     r.shared = device->shared;
-    if (!device->shared || (int64_t)device->budget < r.device) {
-        int64_t budget = (int64_t)device->budget;
-        bool limited = asked_memory == budget;
+    if (!device->shared || budget < r.device) {
         r.device = budget;
-        r.asked = limited;
-        const char *taken = device->taken && !limited ? device->taken : "";
+        r.asked = asked_memory == budget;
+        const char *taken = device->taken && !r.asked ? device->taken : "";
         (void)snprintf(r.bound, sizeof(r.bound),
-                       limited ? "--memory allows %s%s%s"
+                       r.asked ? "--memory allows %s%s%s"
                                : "%s of the GPU's memory can be used%s%s",
                        td_size_text(budget, 1).text, *taken ? "; " : "", taken);
     }
@@ -146,14 +158,16 @@ static void add_up(const struct planner *k, struct td_plan *p)
     td_model_bytes(k->model, &p->bytes);
     process_of(k, p);
     const struct td_plan_process *c = &p->process;
+    p->beside = c->program + c->logits + c->threads +
+                TD_MAX(c->lists + c->staging, c->samplers);
+    p->shared = k->room->shared;
     p->kv = p->bytes.kv_block * p->n_blocks;
     p->states = p->bytes.state * p->limits.max_seqs;
     p->prefixes = p->bytes.state * p->n_snapshots;
     p->device = p->bytes.weights + p->bytes.work + p->bytes.shelf + p->kv + p->states +
                 p->prefixes;
-    p->peak = c->program + c->logits + c->threads +
-              TD_MAX(c->lists + c->staging, c->samplers) +
-              (k->room->shared ? p->device : 0);
+    p->peak = p->beside + (p->shared ? p->device : 0);
+    p->full = p->n_blocks / TD_MAX(blocks_for(p->limits.max_len), 1);
     p->limit = k->room->shared ? k->room->host : k->room->device;
 }
 
@@ -247,7 +261,7 @@ static enum td_status too_large(const struct planner *k, struct td_plan *p,
         k->asked->model, td_size_text(k->room->shared ? p->peak : p->device, 1).text,
         len, td_size_text(b->weights, 1).text, td_size_text(p->kv, 1).text,
         td_size_text(p->states, 1).text, td_size_text(b->work + b->shelf, 1).text,
-        td_size_text(k->room->shared ? p->peak - p->device : 0, 1).text);
+        td_size_text(k->room->shared ? p->beside : 0, 1).text);
     td_error_why(err, "%s", k->room->bound);
     int32_t shorter = longest(k, seqs, len), fewer = most_seqs(k, len, seqs);
     int ranks = more_ranks(k, len);
@@ -283,7 +297,6 @@ static void fill_caches(const struct planner *k, struct td_plan *p)
     int64_t more = p->bytes.kv_block ? left / p->bytes.kv_block : 0;
     p->n_blocks = (int32_t)TD_MIN(one * p->limits.max_seqs, one + more);
     add_up(k, p);
-    p->full = (int32_t)(p->n_blocks / one);
 }
 
 enum td_status td_plan_make(struct td_model *m, struct td_dev *dev,
@@ -322,7 +335,6 @@ void td_plan_lower(struct td_model *m, struct td_dev *dev,
 {
     struct planner k = {.model = m, .dev = dev, .asked = asked, .room = room};
     add_up(&k, p);
-    p->full = p->n_blocks / TD_MAX(blocks_for(p->limits.max_len), 1);
 }
 
 void td_plan_emit(const struct td_plan *p, const struct td_plan_room *room)

@@ -17,6 +17,7 @@
 #ifndef TD_PLAN_PLAN_H
 #define TD_PLAN_PLAN_H
 
+#include "base/sysmem.h"
 #include "model/model.h"
 
 #include <stdbool.h>
@@ -53,8 +54,9 @@ struct td_plan_process {
 struct td_plan_room {
     int64_t device;  /* bytes of the device, without what the process takes */
     int64_t host;    /* bytes that the process may grow to, reserve taken off */
-    int64_t reserve; /* bytes left to the system; 0 when the user gave a limit */
-    int64_t total;   /* of the host or GPU */
+    int64_t reserve; /* bytes left to the system by all ranks of the host; 0 when the
+                        user gave a limit */
+    int64_t total;   /* of the host */
     int64_t program; /* resident now */
     bool shared;     /* the device's memory is the host's */
     bool asked;      /* the user's limit decides */
@@ -68,8 +70,10 @@ struct td_plan {
     struct td_plan_process process;
     int64_t kv, states, prefixes; /* bytes of the caches */
     int64_t device;               /* all that is taken from the device */
-    int64_t peak;     /* of the process's resident memory, where the device's
-                                     is the host's; else without the device */
+    int64_t beside;               /* the most that the process takes beside it */
+    bool shared;                  /* the device's memory is the host's */
+    int64_t peak;     /* of the process's resident memory: `beside`, and where the
+                         memory is shared `device` too */
     int64_t limit;    /* what `peak` (or `device` of a GPU) may be */
     int32_t most_len; /* longest context of one sequence that would fit, at most the
                          model's */
@@ -82,15 +86,21 @@ void td_plan_limits(const struct td_plan_asked *asked, struct td_model_limits *o
 /* Bytes for states of known prefixes that a server takes when nothing is asked for. */
 int64_t td_plan_prefix_bytes(const struct td_config *config);
 
-/* Looks at this host; `device` is open. `used` bytes more are taken from the host than
- * its files say (for a plan: the server's front). Errors: those of td_sysmem_read(). */
-enum td_status td_plan_room_find(const struct td_dev *device, int64_t asked_memory,
-                                 int64_t used, struct td_plan_room *out,
-                                 struct td_error *err);
+/* What stands beside a rank on its host. */
+struct td_plan_beside {
+    int ranks;     /* of this host, which share its memory; 0 means 1 */
+    int64_t taken; /* bytes that others will take before: the server's front */
+};
 
-/* The same for a host with so much available and in all, without looking. */
-void td_plan_room_of(int64_t available, int64_t total, int64_t program,
-                     int64_t asked_memory, struct td_plan_room *out);
+/* Looks at this host; `device` is open. Errors: those of td_sysmem_read(). */
+enum td_status td_plan_room_find(const struct td_dev *device, int64_t asked_memory,
+                                 const struct td_plan_beside *beside,
+                                 struct td_plan_room *out, struct td_error *err);
+
+/* The same for a host that was looked at, whose device is its processor. `program` is
+ * what the process takes before it plans; it is part of what is available. */
+void td_plan_room_of(const struct td_sysmem *mem, int64_t program, int64_t asked_memory,
+                     const struct td_plan_beside *beside, struct td_plan_room *out);
 
 /* Settles limits and caches of a rank; changes the model's limits to them. All sequences
  * at full length if that fits, else what does, at least one. Errors: TD_E_USAGE for a

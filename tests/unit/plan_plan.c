@@ -121,6 +121,18 @@ static void test_wrong_index(void **state)
     ckpt_release(&c);
 }
 
+/* A host with nothing but memory. */
+static void room_of(int64_t available, int64_t total, int64_t asked,
+                    struct td_plan_room *out)
+{
+    struct td_sysmem mem = {.total = total,
+                            .available = available,
+                            .group_limit = INT64_MAX,
+                            .space_limit = INT64_MAX,
+                            .data_limit = INT64_MAX};
+    td_plan_room_of(&mem, 10 * TD_MIB, asked, &(struct td_plan_beside){0}, out);
+}
+
 /* ---- limits and refusals ------------------------------------------------------------ */
 
 static enum td_status plan(int64_t memory, int32_t len, int32_t seqs,
@@ -134,7 +146,7 @@ static enum td_status plan(int64_t memory, int32_t len, int32_t seqs,
                                   .serves = true,
                                   .load = {.threads = 2}};
     struct td_plan_room room;
-    td_plan_room_of(64 * TD_GIB, 64 * TD_GIB, 10 * TD_MIB, memory, &room);
+    room_of(64 * TD_GIB, 64 * TD_GIB, memory, &room);
     td_error_init(err);
     enum td_status s = td_plan_make(m, dev, &asked, &room, out, err);
     td_model_free(m);
@@ -213,7 +225,7 @@ static void test_more_ranks(void **state)
     make(&c, "122b-a10b");
     struct td_model *m = open_size(c.dir, dev, 0, 1);
     struct td_plan_asked asked = {.model = c.dir, .max_seqs = 4, .serves = true};
-    td_plan_room_of(60 * TD_GIB, 64 * TD_GIB, 10 * TD_MIB, 0, &room);
+    room_of(60 * TD_GIB, 64 * TD_GIB, 0, &room);
     assert_int_equal(room.reserve, 64 * TD_GIB / 20);
     td_error_init(&err);
     assert_int_equal(td_plan_make(m, dev, &asked, &room, &p, &err), TD_E_MEMORY_PLAN);

@@ -1,0 +1,544 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tandem plan MODEL: who holds what, does it fit, how fast can it be. Reads the
+ * configuration and the headers (or the index, where the files are not here yet).
+ *
+ * All arithmetic is plan/plan.h's, the one that an engine starts by; this file asks it
+ * for every rank and prints. Ranks with equal numbers share a column.
+ */
+#include "base/buf.h"
+#include "base/cpu.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "cmd/cmd.h"
+#include "cmd/options.h"
+#include "cmd/term.h"
+#include "engine/device.h"
+#include "engine/engine.h"
+#include "launch/hosts.h"
+#include "plan/speed.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum {
+    NAME_WIDTH = 12,
+    COLUMN = 18,
+    CONTEXT = 1024,      /* tokens before the step whose speed is estimated */
+    TOKENIZER_FACTOR = 8 /* memory of a front's tokenizer for a byte of its file */
+};
+
+#define MAX_TEXT ((size_t)(4 * TD_MIB))
+
+/* Rows of the table, bytes. */
+#define ROW_LIST(X)                                                                    \
+    X(ROW_WEIGHTS, "weights", "weights")                                               \
+    X(ROW_DRAFT, "draft head", "draft")                                                \
+    X(ROW_KV, "KV cache", "kv")                                                        \
+    X(ROW_STATES, "states", "states")                                                  \
+    X(ROW_PREFIXES, "prefixes", "prefixes")                                            \
+    X(ROW_WORK, "work", "work")                                                        \
+    X(ROW_PROCESS, "process", "process")                                               \
+    X(ROW_SUM, "rank", "bytes")                                                        \
+    X(ROW_LIMIT, "it may use", "limit")                                                \
+    X(ROW_FRONT, "front", "front")                                                     \
+    X(ROW_RESERVE, "reserve", "reserve")                                               \
+    X(ROW_HOST, "host has", "host_bytes")
+
+enum row {
+#define X(id, name, key) id,
+    ROW_LIST(X)
+#undef X
+        ROWS
+};
+
+static const struct {
+    const char *name, *key;
+} row_names[ROWS] = {
+#define X(id, name, key) {name, key},
+    ROW_LIST(X)
+#undef X
+};
+
+struct rank {
+    int host;
+    struct td_model *model; /* opened for its sizes; ranks of equal shape share it */
+    bool owner;
+    int64_t row[ROWS];
+    struct td_slice slice;
+    struct td_plan_room room;
+    struct td_plan plan;
+    int64_t token_bytes; /* moved for a token */
+};
+
+struct facts {
+    struct td_engine_params engine;
+    struct td_plan_asked asked;
+    struct td_config cfg;
+    struct td_cluster cluster; /* n is 0 without --hosts */
+    int hosts, n_ranks;
+    struct rank *ranks;
+    int64_t front;    /* bytes of the server's front on the first host */
+    bool beyond;      /* --memory is more than this host can give */
+    const char *from; /* what the sizes were read from */
+    int threads;
+    const char *level;
+    int64_t read; /* bytes of files that each host reads, the most */
+    struct td_plan_rates rates;
+    double load, decode, reduce; /* seconds, tokens a second, seconds a token */
+};
+
+/* ---- finding out -------------------------------------------------------------------- */
+
+static void ask(struct facts *f, const struct td_conf *conf, const char *model)
+{
+    struct td_engine_params p = td_options_engine(conf, model);
+    p.max_seqs = (int32_t)td_conf_int(conf, TD_O_MAX_NUM_SEQS);
+    if (td_conf_is_set(conf, TD_O_MAX_NUM_BATCHED_TOKENS))
+        p.max_rows = (int32_t)(td_conf_int(conf, TD_O_MAX_NUM_BATCHED_TOKENS) /
+                               TD_CHUNK * TD_CHUNK);
+    p.prefix_cache = td_conf_is_set(conf, TD_O_PREFIX_CACHE)
+                         ? td_conf_int(conf, TD_O_PREFIX_CACHE)
+                         : td_plan_prefix_bytes(&f->cfg);
+    p.serves = true;
+    if (!p.threads && f->n_ranks > f->hosts)
+        p.threads = TD_MAX(td_cpu_cores() / (f->n_ranks / f->hosts), 1);
+    f->engine = p;
+    f->asked = td_engine_asked(&p);
+}
+
+/* The front holds the tokenizer beside the program. */
+static int64_t front_bytes(const char *model)
+{
+    char path[TD_MAX_PATH];
+    struct stat sb;
+    struct td_sysmem mem;
+    int64_t bytes = td_sysmem_read("", &mem, NULL) == TD_OK ? mem.resident : 0;
+    (void)snprintf(path, sizeof(path), "%s/tokenizer.json", model);
+    if (stat(path, &sb) == 0)
+        bytes += TOKENIZER_FACTOR * (int64_t)sb.st_size;
+    return bytes;
+}
+
+static const char *host_name(const struct facts *f, int host)
+{
+    return f->cluster.n ? f->cluster.hosts[host].label : "this host";
+}
+
+static enum td_status room_for(struct facts *f, const struct td_dev *dev,
+                               struct rank *r, struct td_error *err)
+{
+    struct td_plan_beside beside = {.ranks = f->n_ranks / f->hosts,
+                                    .taken = r->host ? 0 : f->front};
+    enum td_status s = TD_OK;
+    if (r->host == 0)
+        s = td_plan_room_find(dev, f->engine.memory, &beside, &r->room, err);
+    else
+        td_plan_room_of(&f->cluster.hosts[r->host].facts->memory,
+                        f->ranks[0].room.program, f->engine.memory, &beside, &r->room);
+    if (s != TD_OK || f->cluster.n || !f->engine.memory || r->room.asked)
+        return s;
+    /* planned for a machine that is not here */
+    f->beyond = true;
+    r->room.device = r->room.host = f->engine.memory;
+    (void)snprintf(r->room.bound, sizeof(r->room.bound), "--memory allows %s",
+                   td_size_text(f->engine.memory, 1).text);
+    return s;
+}
+
+static bool same_shape(const struct td_slice *a, const struct td_slice *b)
+{
+    return a->heads.count == b->heads.count && a->kv_heads.count == b->kv_heads.count &&
+           a->key_heads.count == b->key_heads.count &&
+           a->value_heads.count == b->value_heads.count &&
+           a->ffn.count == b->ffn.count && a->moe_ffn.count == b->moe_ffn.count &&
+           a->shared_ffn.count == b->shared_ffn.count &&
+           a->vocab.count == b->vocab.count;
+}
+
+/* Opens the model for its sizes as one rank, unless one like it has been. */
+static enum td_status size_rank(struct facts *f, struct td_dev *dev, int index,
+                                struct td_error *err)
+{
+    struct rank *r = &f->ranks[index];
+    struct td_model_limits limits;
+    enum td_status s = td_slice_make(&f->cfg, index, f->n_ranks, &r->slice, err);
+    /* the first one also keeps logits */
+    for (int i = 1; i < index && !r->model; i++)
+        if (same_shape(&f->ranks[i].slice, &r->slice))
+            r->model = f->ranks[i].model;
+    if (s != TD_OK || r->model)
+        return s;
+    td_plan_limits(&f->asked, &limits);
+    r->owner = true;
+    return td_model_size(f->engine.model, dev, index, f->n_ranks, &limits, &r->model,
+                         err);
+}
+
+static enum td_status plan_rank(struct facts *f, struct td_dev *dev, int index,
+                                struct td_error *err)
+{
+    struct rank *r = &f->ranks[index];
+    r->host = index / (f->n_ranks / f->hosts);
+    enum td_status s = size_rank(f, dev, index, err);
+    const struct td_model *m = r->model;
+    if (s == TD_OK)
+        s = room_for(f, dev, r, err);
+    if (s == TD_OK)
+        s = td_plan_make(r->model, dev, &f->asked, &r->room, &r->plan, err);
+    if (s == TD_OK) {
+        const struct td_model_dir *files = td_model_files(m);
+        r->token_bytes = td_plan_token_bytes(&f->cfg, &r->slice,
+                                             r->plan.bytes.kv_block / TD_KV_BLOCK,
+                                             r->plan.bytes.state, CONTEXT);
+        f->from = files->names_only  ? "the index; its files are not here"
+                  : files->n_tensors ? "the headers of its files"
+                                     : "config.json; its files are not here";
+        f->read = TD_MAX(f->read, td_model_weights(m)->bytes * (f->n_ranks / f->hosts));
+        if (index == 0)
+            td_plan_rates_measure(files, 0, &f->rates);
+    }
+    if (s != TD_OK && err && f->cluster.n)
+        td_text_copy(err->host, sizeof(err->host), host_name(f, r->host));
+    return s;
+}
+
+static void fill_rows(const struct facts *f, struct rank *r)
+{
+    const struct td_plan *p = &r->plan;
+    int64_t *row = r->row;
+    row[ROW_WEIGHTS] = p->bytes.weights - p->bytes.draft;
+    row[ROW_DRAFT] = p->bytes.draft;
+    row[ROW_KV] = p->kv;
+    row[ROW_STATES] = p->states;
+    row[ROW_PREFIXES] = p->prefixes;
+    row[ROW_WORK] = p->bytes.work + p->bytes.shelf;
+    row[ROW_PROCESS] = p->beside;
+    row[ROW_SUM] = p->device + p->beside;
+    row[ROW_LIMIT] = p->limit;
+    row[ROW_FRONT] = r->host ? 0 : f->front;
+    row[ROW_RESERVE] = r->room.reserve;
+    row[ROW_HOST] = r->room.total;
+}
+
+/* All ranks have the context and the caches of the one with the least room. */
+static void agree(struct facts *f, struct td_dev *dev)
+{
+    struct td_plan least = f->ranks[0].plan;
+    for (int i = 1; i < f->n_ranks; i++) {
+        const struct td_plan *p = &f->ranks[i].plan;
+        least.limits.max_len = TD_MIN(least.limits.max_len, p->limits.max_len);
+        least.n_blocks = TD_MIN(least.n_blocks, p->n_blocks);
+        least.n_snapshots = TD_MIN(least.n_snapshots, p->n_snapshots);
+    }
+    for (int i = 0; i < f->n_ranks; i++) {
+        struct rank *r = &f->ranks[i];
+        r->plan.limits.max_len = least.limits.max_len;
+        r->plan.n_blocks = least.n_blocks;
+        r->plan.n_snapshots = least.n_snapshots;
+        td_plan_lower(r->model, dev, &f->asked, &r->room, &r->plan);
+        fill_rows(f, r);
+    }
+}
+
+static void estimate(struct facts *f)
+{
+    int here = f->n_ranks / f->hosts;
+    double bytes = (double)f->ranks[0].token_bytes * here;
+    if (f->rates.disk > 0)
+        f->load = (double)f->read / f->rates.disk;
+    for (int i = 1; i < f->cluster.n; i++)
+        f->reduce =
+            TD_MAX(f->reduce, td_cluster_link(&f->cluster, 0, i)->exchange_us * 1e-6);
+    f->reduce *= 2.0 * f->cfg.n_layers;
+    if (f->rates.memory > 0 && f->ranks[0].plan.shared)
+        f->decode = 1 / (bytes / (TD_PLAN_DECODE_SHARE * f->rates.memory) + f->reduce);
+}
+
+static enum td_status find_hosts(struct facts *f, const struct td_conf *conf,
+                                 struct td_error *err)
+{
+    const char *hosts = td_conf_str(conf, TD_O_HOSTS);
+    struct td_join_options o = {.fabric = td_conf_str(conf, TD_O_FABRIC),
+                                .ssh = td_conf_str(conf, TD_O_SSH),
+                                .build = td_build,
+                                .version = td_version};
+    enum td_status s = TD_OK;
+    f->hosts = 1;
+    if (hosts && strchr(hosts, ','))
+        s = td_cluster_join(hosts, &o, &f->cluster, err);
+    if (s == TD_OK && f->cluster.n)
+        f->hosts = f->cluster.n;
+    f->n_ranks =
+        td_conf_is_set(conf, TD_O_TP) ? (int)td_conf_int(conf, TD_O_TP) : f->hosts;
+    if (s != TD_OK || f->n_ranks % f->hosts == 0)
+        return s;
+    td_error_set(err, TD_E_USAGE, "%d ranks do not divide over %d hosts", f->n_ranks,
+                 f->hosts);
+    td_error_why(err, "every host runs as many ranks as the others");
+    td_error_fix(err, "give --tp a multiple of %d, or leave it out", f->hosts);
+    return TD_E_USAGE;
+}
+
+static enum td_status examine(struct facts *f, const struct td_conf *conf,
+                              struct td_error *err)
+{
+    const char *model = conf->args[0];
+    struct td_dev *dev = NULL;
+    enum td_status s = td_model_arg_check(model, err);
+    if (s == TD_OK)
+        s = td_config_read(model, &f->cfg, err);
+    if (s == TD_OK)
+        s = find_hosts(f, conf, err);
+    if (s == TD_OK)
+        s = td_split_check(&f->cfg, f->n_ranks, err);
+    if (s != TD_OK)
+        return s;
+    ask(f, conf, model);
+    f->front = front_bytes(model);
+    f->ranks = td_calloc((size_t)f->n_ranks, sizeof(*f->ranks));
+    if (!f->ranks)
+        return td_error_set(err, TD_E_NOMEM, "no memory for %d ranks", f->n_ranks);
+    s = td_engine_device_open(&f->engine, &dev, err);
+    if (s == TD_OK && (f->n_ranks > 1 || !dev->host))
+        f->asked.vocab = INT32_MAX; /* room for candidates */
+    for (int i = 0; i < f->n_ranks && s == TD_OK; i++)
+        s = plan_rank(f, dev, i, err);
+    if (s == TD_OK) {
+        f->threads = dev->threads;
+        f->level = dev->ops.name;
+        agree(f, dev);
+        estimate(f);
+    }
+    if (dev)
+        dev->ops.close(dev);
+    return s;
+}
+
+/* ---- text --------------------------------------------------------------------------- */
+
+static bool same(const struct rank *a, const struct rank *b)
+{
+    return a->host == b->host && memcmp(a->row, b->row, sizeof(a->row)) == 0;
+}
+
+/* The rank behind those that share a column with this one. */
+static int column_end(const struct facts *f, int first)
+{
+    int i = first + 1;
+    while (i < f->n_ranks && same(&f->ranks[first], &f->ranks[i]))
+        i++;
+    return i;
+}
+
+static void text_table(struct td_buf *b, const struct facts *f)
+{
+    td_buf_addf(b, "%-*s", (int)NAME_WIDTH, f->n_ranks > 1 ? "ranks" : "rank");
+    for (int i = 0; i < f->n_ranks; i = column_end(f, i)) {
+        char text[TD_FACT_TEXT + 32];
+        int last = column_end(f, i) - 1;
+        int n = snprintf(text, sizeof(text), i == last ? "%d" : "%d-%d", i, last);
+        if (f->cluster.n)
+            (void)snprintf(text + n, sizeof(text) - (size_t)n, " %.*s", COLUMN - 2 - n,
+                           host_name(f, f->ranks[i].host));
+        td_buf_addf(b, "%*s", (int)COLUMN, text);
+    }
+    td_buf_addc(b, '\n');
+    for (size_t k = 0; k < ROWS; k++) {
+        bool any = false;
+        for (int i = 0; i < f->n_ranks; i++)
+            any = any || f->ranks[i].row[k] > 0;
+        if (!any)
+            continue;
+        td_buf_addf(b, "%-*s", (int)NAME_WIDTH, row_names[k].name);
+        for (int i = 0; i < f->n_ranks; i = column_end(f, i))
+            td_buf_addf(b, "%*s", (int)COLUMN,
+                        td_size_text(f->ranks[i].row[k], 2).text);
+        td_buf_addc(b, '\n');
+    }
+}
+
+static void text_range(struct td_buf *b, const char *name, struct td_range r)
+{
+    if (r.count > 1)
+        td_buf_addf(b, ", %s %" PRId64 "-%" PRId64, name, r.first,
+                    r.first + r.count - 1);
+    else if (r.count)
+        td_buf_addf(b, ", %s %" PRId64, name, r.first);
+}
+
+static void text_holds(struct td_buf *b, const struct facts *f)
+{
+    for (int i = 0; i < f->n_ranks && f->n_ranks > 1; i++) {
+        const struct td_slice *s = &f->ranks[i].slice;
+        td_buf_addf(b, "rank %-3d    heads %" PRId64 "-%" PRId64, i, s->heads.first,
+                    s->heads.first + s->heads.count - 1);
+        text_range(b, "KV heads", s->kv_heads);
+        text_range(b, "key heads", s->key_heads);
+        text_range(b, "value heads", s->value_heads);
+        text_range(b, "widths of experts", s->moe_ffn);
+        text_range(b, "MLP widths", s->ffn);
+        text_range(b, "vocabulary", s->vocab);
+        td_buf_addc(b, '\n');
+    }
+}
+
+static void text_speed(struct td_buf *b, const struct facts *f)
+{
+    if (f->load > 0)
+        td_buf_addf(b, "load        about %.1f s: %s a host at %.2f GB/s (%s)\n",
+                    f->load, td_size_text(f->read, 1).text, f->rates.disk * 1e-9,
+                    f->rates.disk_how);
+    else
+        td_buf_addf(b, "load        not estimated: %s\n", f->rates.disk_how);
+    if (f->decode > 0)
+        td_buf_addf(b,
+                    "decode      about %.3g tokens/s for one sequence: %.3g GB a token "
+                    "and host at %.0f %% of %.1f GB/s (measured now)",
+                    f->decode,
+                    (double)f->ranks[0].token_bytes * (f->n_ranks / f->hosts) * 1e-9,
+                    100 * TD_PLAN_DECODE_SHARE, f->rates.memory * 1e-9);
+    else
+        td_buf_adds(b,
+                    "decode      not estimated: this device's memory is not measured");
+    if (f->reduce > 0)
+        td_buf_addf(b, ", and %.2f ms for sums over the hosts", f->reduce * 1e3);
+    td_buf_addc(b, '\n');
+}
+
+static void print_text(struct td_buf *b, const struct facts *f)
+{
+    const struct td_plan *p = &f->ranks[0].plan;
+    td_buf_addf(b, "model       %s, sizes from %s\n", f->engine.model, f->from);
+    td_buf_addf(b, "device      %s, %d threads a rank\n\n", f->level, f->threads);
+    text_table(b, f);
+    td_buf_addc(b, '\n');
+    text_holds(b, f);
+    td_buf_addf(b,
+                "context     %d tokens, at most %d would fit (the model: %d)\n"
+                "sequences   %d at a time, %d of them at full length (%" PRId64
+                " tokens in the KV cache)\n",
+                p->limits.max_len, p->most_len, f->cfg.max_positions,
+                p->limits.max_seqs, p->full, (int64_t)p->n_blocks * TD_KV_BLOCK);
+    text_speed(b, f);
+    if (f->beyond)
+        td_buf_adds(b,
+                    "note        this host cannot give what --memory says: the plan is "
+                    "for another\n");
+}
+
+/* ---- JSON --------------------------------------------------------------------------- */
+
+static void json_range(struct td_buf *b, const char *key, struct td_range r)
+{
+    td_buf_addf(b, "\"%s\":[%" PRId64 ",%" PRId64 "],", key, r.first, r.count);
+}
+
+static void json_text(struct td_buf *b, const char *key, const char *value)
+{
+    td_buf_addf(b, "\"%s\":", key);
+    td_json_add_string(b, value, strlen(value));
+    td_buf_addc(b, ',');
+}
+
+static void json_rank(struct td_buf *b, const struct facts *f, int i)
+{
+    const struct rank *r = &f->ranks[i];
+    const struct td_plan_process *c = &r->plan.process;
+    td_buf_addf(b, "%s{\"rank\":%d,", i ? "," : "", i);
+    json_text(b, "host", host_name(f, r->host));
+    json_range(b, "heads", r->slice.heads);
+    json_range(b, "kv_heads", r->slice.kv_heads);
+    json_range(b, "key_heads", r->slice.key_heads);
+    json_range(b, "value_heads", r->slice.value_heads);
+    json_range(b, "expert_widths", r->slice.moe_ffn);
+    json_range(b, "mlp_widths", r->slice.ffn);
+    json_range(b, "vocabulary", r->slice.vocab);
+    for (size_t k = 0; k < ROWS; k++)
+        td_buf_addf(b, "\"%s\":%" PRId64 ",", row_names[k].key, r->row[k]);
+    td_buf_addf(b,
+                "\"device\":%" PRId64 ",\"peak\":%" PRId64 ",\"program\":%" PRId64
+                ",\"logits\":%" PRId64 ",\"samplers\":%" PRId64 ",\"threads\":%" PRId64
+                ",\"lists\":%" PRId64 ",\"staging\":%" PRId64 "}",
+                r->plan.device, r->plan.peak, c->program, c->logits, c->samplers,
+                c->threads, c->lists, c->staging);
+}
+
+static void print_json(struct td_buf *b, const struct facts *f)
+{
+    const struct td_plan *p = &f->ranks[0].plan;
+    td_buf_addc(b, '{');
+    json_text(b, "model", f->engine.model);
+    json_text(b, "sizes_from", f->from);
+    json_text(b, "level", f->level);
+    td_buf_addf(b,
+                "\"threads\":%d,\"context\":%d,\"most_context\":%d,\"sequences\":%d,"
+                "\"full_sequences\":%d,\"kv_tokens\":%" PRId64
+                ",\"kv_per_token\":%" PRId64 ",\"state_per_sequence\":%" PRId64 ",",
+                f->threads, p->limits.max_len, p->most_len, p->limits.max_seqs, p->full,
+                (int64_t)p->n_blocks * TD_KV_BLOCK, p->bytes.kv_block / TD_KV_BLOCK,
+                p->bytes.state);
+    td_buf_addf(b, "\"load\":{\"bytes\":%" PRId64 ",\"rate\":%.0f,\"seconds\":%.3f,",
+                f->read, f->rates.disk, f->load);
+    json_text(b, "how", f->rates.disk_how);
+    td_buf_set_len(b, b->len - 1);
+    td_buf_addf(b,
+                "},\"decode\":{\"bytes\":%" PRId64 ",\"memory_rate\":%.0f,"
+                "\"share\":%.2f,\"reduce_seconds\":%.6f,\"tokens_per_second\":%.3f},"
+                "\"ranks\":[",
+                f->ranks[0].token_bytes, f->rates.memory, TD_PLAN_DECODE_SHARE,
+                f->reduce, f->decode);
+    for (int i = 0; i < f->n_ranks; i++)
+        json_rank(b, f, i);
+    td_buf_adds(b, "]}\n");
+}
+
+/* ---- the verb ----------------------------------------------------------------------- */
+
+static int run(struct td_conf *conf, struct td_error *err)
+{
+    struct facts f = {0};
+    struct td_buf out;
+    if (conf->nargs != 1) {
+        td_error_set(err, TD_E_USAGE, "plan takes one model, not %d arguments",
+                     conf->nargs);
+        return TD_EXIT_USAGE;
+    }
+    td_phase_set(TD_PHASE_PLAN);
+    td_buf_init(&out, MAX_TEXT);
+    enum td_status s = examine(&f, conf, err);
+    if (s == TD_OK) {
+        if (td_conf_bool(conf, TD_O_JSON))
+            print_json(&out, &f);
+        else
+            print_text(&out, &f);
+        s = out.status;
+        if (s != TD_OK)
+            td_error_set(err, s, "no memory for the plan's text");
+        else
+            td_term_text(stdout, out.p, out.len, td_term_is(stdout));
+    }
+    for (int i = 0; i < f.n_ranks && f.ranks; i++)
+        if (f.ranks[i].owner)
+            td_model_free(f.ranks[i].model);
+    td_cluster_release(&f.cluster);
+    td_free(f.ranks);
+    td_buf_release(&out);
+    return s == TD_OK ? TD_EXIT_OK : TD_EXIT_FAILED;
+}
+
+const struct td_cmd td_cmd_plan = {
+    .name = "plan",
+    .verb = TD_VERB_PLAN,
+    .usage = "plan MODEL [--hosts A,B] [--tp N] [--memory BYTES]",
+    .summary = "who holds what of a model, does it fit, how fast can it be",
+    .details =
+        "Reads the configuration and the headers of the files, or the index where they "
+        "are not here\nyet; loads nothing. The numbers are those that `tandem serve` "
+        "with the same options starts\nby. A plan that does not fit is refused, with "
+        "the nearest that does: a shorter context,\nfewer sequences, more ranks.",
+    .run = run,
+};

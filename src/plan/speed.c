@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Rates of this machine. See speed.h.
+ */
+#define _GNU_SOURCE /* O_DIRECT */
+#include "plan/speed.h"
+
+#include "base/clock.h"
+#include "base/limits.h"
+#include "base/mem.h"
+#include "base/sysmem.h"
+#include "ops/limits.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { READERS = 8, BLOCK = 2 << 20, BLOCK_SIZE = 512 /* of st_blocks */ };
+
+#define MEMORY_BYTES (256 * TD_MIB)
+
+static const double DISK_SECONDS = 0.3;
+
+/* ---- the disk ----------------------------------------------------------------------- */
+
+/* The blocks of one file, read by several threads until the time is over. */
+struct disk {
+    int fd;
+    int64_t blocks;
+    double until;
+    _Atomic int64_t next, bytes;
+    atomic_bool failed;
+};
+
+static void *read_blocks(void *self)
+{
+    struct disk *d = self;
+    char *buffer = td_alloc_aligned((size_t)2 * BLOCK);
+    if (!buffer) {
+        d->failed = true;
+        return NULL;
+    }
+    char *at = buffer + (4096 - (uintptr_t)buffer % 4096) % 4096;
+    while (!d->failed && td_clock_now() < d->until) {
+        int64_t i = atomic_fetch_add(&d->next, 1);
+        if (i >= d->blocks)
+            break;
+        ssize_t got = pread(d->fd, at, BLOCK, (off_t)(i * BLOCK));
+        if (got <= 0)
+            d->failed = true;
+        else
+            atomic_fetch_add(&d->bytes, got);
+    }
+    td_free_aligned(buffer, (size_t)2 * BLOCK);
+    return NULL;
+}
+
+static const struct td_shard *largest(const struct td_model_dir *files)
+{
+    const struct td_shard *most = NULL;
+    for (int32_t i = 0; i < files->n_shards; i++)
+        if (!most || files->shards[i].size > most->size)
+            most = &files->shards[i];
+    return most;
+}
+
+static double run_readers(struct disk *d)
+{
+    pthread_t threads[READERS];
+    int n = 0;
+    double start = td_clock_now();
+    d->until = start + DISK_SECONDS;
+    while (n < READERS && pthread_create(&threads[n], NULL, read_blocks, d) == 0)
+        n++;
+    for (int i = 0; i < n; i++)
+        (void)pthread_join(threads[i], NULL);
+    double seconds = td_clock_now() - start;
+    return n && !d->failed && seconds > 0 ? (double)d->bytes / seconds : 0;
+}
+
+static void measure_disk(const struct td_model_dir *files, struct td_plan_rates *out)
+{
+    const struct td_shard *shard = largest(files);
+    struct stat sb;
+    if (!shard || files->names_only || stat(shard->path, &sb) != 0) {
+        out->disk_how = "the files are not here";
+        return;
+    }
+    struct disk d = {.fd = -1, .blocks = (int64_t)sb.st_size / BLOCK};
+    if ((int64_t)sb.st_blocks * BLOCK_SIZE < (int64_t)sb.st_size / 2) {
+        out->disk_how = "the files are holes";
+        return;
+    }
+    if (d.blocks < READERS) {
+        out->disk_how = "the files are too small to measure with";
+        return;
+    }
+    d.fd = open(shard->path, O_RDONLY | O_CLOEXEC | O_DIRECT);
+    out->disk_how = "direct reads of its files, measured now";
+    if (d.fd < 0) {
+        d.fd = open(shard->path, O_RDONLY | O_CLOEXEC);
+        out->disk_how = "reads of its files, perhaps cached, measured now";
+    }
+    if (d.fd >= 0) {
+        out->disk = run_readers(&d);
+        (void)close(d.fd);
+    }
+    if (out->disk <= 0)
+        out->disk_how = "its files cannot be read";
+}
+
+/* ---- the whole ---------------------------------------------------------------------- */
+
+void td_plan_rates_measure(const struct td_model_dir *files, int threads,
+                           struct td_plan_rates *out)
+{
+    struct td_plan_rates r = {0};
+    struct td_sysmem mem;
+    struct td_limits limits;
+    measure_disk(files, &r);
+    if (td_sysmem_read("", &mem, NULL) == TD_OK &&
+        td_sysmem_available(&mem, NULL, 0) > 4 * MEMORY_BYTES &&
+        td_limits_measure(threads, (size_t)MEMORY_BYTES, &limits, NULL) == TD_OK)
+        r.memory = limits.read;
+    *out = r;
+}
+
+int64_t td_plan_token_bytes(const struct td_config *config,
+                            const struct td_slice *slice, int64_t kv_token,
+                            int64_t state, int32_t context)
+{
+    struct td_names_sum sum;
+    td_names_sum(config, slice, &(struct td_name_form){0}, &sum);
+    return sum.token_bytes + kv_token * context + 2 * state;
+}

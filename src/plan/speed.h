@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How fast a planned model can be: how long its load takes and what a step of one
+ * sequence reads, against rates measured on this machine a moment ago.
+ */
+#ifndef TD_PLAN_SPEED_H
+#define TD_PLAN_SPEED_H
+
+#include "load/model_dir.h"
+#include "model/config.h"
+#include "model/names.h"
+
+#include <stdint.h>
+
+/* Bytes a second; 0: could not be measured. */
+struct td_plan_rates {
+    double memory;        /* all threads reading, together */
+    double disk;          /* the model's files, past the page cache */
+    const char *disk_how; /* static: how that was measured, or why it was not */
+};
+
+/* Measures for well under a second. Not being able to is no failure. */
+void td_plan_rates_measure(const struct td_model_dir *files, int threads,
+                           struct td_plan_rates *out);
+
+/* Bytes that a rank moves for one token of one sequence behind `context` others: chosen
+ * experts, mixers, head; keys and values of `kv_token` bytes a token; states, which are
+ * read and written. */
+int64_t td_plan_token_bytes(const struct td_config *config,
+                            const struct td_slice *slice, int64_t kv_token,
+                            int64_t state, int32_t context);
+
+/* The share of the measured memory rate that steps of one sequence reach; see
+ * docs/SPEED.md. */
+#define TD_PLAN_DECODE_SHARE 0.85
+
+#endif
