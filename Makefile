@@ -57,7 +57,7 @@ UNIT     := $(sort $(filter $(B)/tests/$(T),$(UNIT)))
 E2E      := $(sort $(wildcard tests/e2e/*.sh))
 FUZZ     := $(patsubst tests/fuzz/%.c,$(B)/%,$(sort $(wildcard tests/fuzz/fuzz_*.c)))
 TIDY     ?= clang-tidy
-TSAN     := $(filter $(foreach r,base ops load comm sched text,$(B)/tests/$(r)_%),$(UNIT))
+TSAN     := $(filter $(foreach r,base ops load comm sched text fabric,$(B)/tests/$(r)_%),$(UNIT))
 
 # The CUDA shelf: a shared object of its own, with a copy of what it needs of base.
 # 90a is Hopper (H100, H200), 121a is GB10 (DGX Spark).
@@ -213,6 +213,9 @@ tsan:  ## the unit tests of the rooms with threads under the thread sanitizer
 tsan-run: $(TSAN)
 	@tests/run.sh $(TSAN)
 
+bench: all  ## speed on the processor and the bars that it must reach (BENCH=options)
+	@BUILD=$(B) bench/bars.py $(BENCH)
+
 fuzz:  ## each fuzz target for FUZZ_SECONDS (5) on its corpus
 	@$(MAKE) --no-print-directory B=build/fuzz CC=$(CLANG) OPT='-O1 -g' KOPT=-O2 \
 		SAN='-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all' \
@@ -281,6 +284,6 @@ endif
 -include $(OBJ:.o=.d) $(MAKER:.o=.d) $(UNIT:=.d) $(TOOLS:=.d) $(FUZZ:=.d)
 
 FORCE:
-.PHONY: all cuda unit test hosts asan tsan tsan-run fuzz fuzz-run lint format compile tidy docs \
+.PHONY: all bench cuda unit test hosts asan tsan tsan-run fuzz fuzz-run lint format compile tidy docs \
 	size install uninstall bundle cross clean help FORCE
 .DELETE_ON_ERROR:

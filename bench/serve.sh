@@ -93,7 +93,7 @@ def read(path):
     for line in open(path, encoding="utf-8"):
         for l in json.loads(line)["levels"]:
             if l["answered"] != l["requests"]:
-                print("not all answered:", l["errors"])
+                print(path, "did not answer all:", l["errors"])
             seen[l["concurrency"]].append((
                 l["output_tokens_per_second"], l["first_token_ms"]["p50"],
                 l["inter_token_ms"]["p50"]))
@@ -117,9 +117,9 @@ EOF
 # ---- front -----------------------------------------------------------------------------
 
 front_of() { # MODEL WANTED ANSWER
-    local context=$((prompt + $3 / 2)) i
+    local context=$((prompt + $3 / 2))
     rm -f "$box/inside" "$box/outside"
-    for i in $(seq "$repeats"); do
+    for _ in $(seq "$repeats"); do
         "$TANDEM" bench "$1" --threads "$threads" --device cpu --batch 1 \
             --prompt "$prompt,$context" --json >>"$box/inside" || return
         start_tandem "$1"

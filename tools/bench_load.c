@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bench_load [--gpu] MODEL [RANK RANKS [THREADS]]: how fast a rank's weights are read.
+ * bench_load [--gpu|--json] MODEL [RANK RANKS [THREADS]]: how fast a rank's weights are
+ * read.
  *
  * Reads the slice of one rank through td_load(), into place where the files' layout allows it, and the
  * same number of bytes from the same files with plain parallel reads, both into fresh
@@ -250,16 +251,38 @@ static double best(struct bench *b, bool load, bool cold, enum td_load_cache cac
     return (double)b->bytes / least * 1e-9;
 }
 
+/* GB/s of loads and of reads to compare them with. */
+struct rates {
+    double warm, plain, cold, direct, cached;
+};
+
+static void print_rates(const struct bench *b, const struct rates *r,
+                        const struct td_load_stats *stats)
+{
+    (void)printf("%zu pieces, %.1f MB, %d threads, best of %d\n", b->n,
+                 (double)b->bytes * 1e-6, b->threads, REPEATS);
+    (void)printf("warm    load %.2f GB/s, plain reads %.2f GB/s, ratio %.2f\n", r->warm,
+                 r->plain, r->warm / r->plain);
+    (void)printf("        %.4f bytes read for each one wanted, %" PRId64
+                 " calls, %.1f MB staging\n",
+                 (double)stats->read / (double)stats->bytes, stats->calls,
+                 (double)stats->staging * 1e-6);
+    (void)printf("cold    load %.2f GB/s, direct reads %.2f GB/s, ratio %.2f\n",
+                 r->cold, r->direct, r->cold / r->direct);
+    (void)printf("        through the page cache %.2f GB/s\n", r->cached);
+}
+
 int main(int argc, char **argv)
 {
     struct bench b = {.threads = 16}; /* as td_load() does by itself */
     struct td_load_stats stats = {0};
     bool gpu = argc > 1 && strcmp(argv[1], "--gpu") == 0;
-    argc -= gpu;
-    argv += gpu;
+    bool json = argc > 1 && strcmp(argv[1], "--json") == 0;
+    argc -= gpu || json;
+    argv += gpu || json;
     if (argc < 2 || argc == 3 || argc > 5) {
-        (void)fprintf(stderr,
-                      "usage: bench_load [--gpu] MODEL [RANK RANKS [THREADS]]\n");
+        (void)fprintf(
+            stderr, "usage: bench_load [--gpu|--json] MODEL [RANK RANKS [THREADS]]\n");
         return 2;
     }
     if (argc == 5)
@@ -269,23 +292,19 @@ int main(int argc, char **argv)
                argc > 3 ? (int)strtol(argv[3], NULL, 10) : 1);
     if (gpu)
         open_gpu(&b);
-    (void)printf("%zu pieces, %.1f MB, %d threads, best of %d\n", b.n,
-                 (double)b.bytes * 1e-6, b.threads, REPEATS);
     (void)once(&b, false, false, TD_LOAD_CACHE_KEEP, NULL);
-    double base = best(&b, false, false, TD_LOAD_CACHE_KEEP, NULL);
-    double warm = best(&b, true, false, TD_LOAD_CACHE_KEEP, &stats);
-    (void)printf("warm    load %.2f GB/s, plain reads %.2f GB/s, ratio %.2f\n", warm,
-                 base, warm / base);
-    (void)printf("        %.4f bytes read for each one wanted, %" PRId64
-                 " calls, %.1f MB staging\n",
-                 (double)stats.read / (double)stats.bytes, stats.calls,
-                 (double)stats.staging * 1e-6);
-    base = best(&b, false, true, TD_LOAD_CACHE_DROP, NULL);
-    double cold = best(&b, true, true, TD_LOAD_CACHE_DROP, &stats);
-    (void)printf("cold    load %.2f GB/s, direct reads %.2f GB/s, ratio %.2f\n", cold,
-                 base, cold / base);
-    cold = best(&b, true, true, TD_LOAD_CACHE_KEEP, &stats);
-    (void)printf("        through the page cache %.2f GB/s\n", cold);
+    struct rates r = {
+        .plain = best(&b, false, false, TD_LOAD_CACHE_KEEP, NULL),
+        .warm = best(&b, true, false, TD_LOAD_CACHE_KEEP, &stats),
+        .direct = best(&b, false, true, TD_LOAD_CACHE_DROP, NULL),
+        .cold = best(&b, true, true, TD_LOAD_CACHE_DROP, NULL),
+        .cached = best(&b, true, true, TD_LOAD_CACHE_KEEP, NULL),
+    };
+    if (json)
+        (void)printf("{\"warm\":%.3f,\"plain\":%.3f,\"cold\":%.3f,\"direct\":%.3f}\n",
+                     r.warm, r.plain, r.cold, r.direct);
+    else
+        print_rates(&b, &r, &stats);
     if (gpu) {
         (void)printf("copies  from pinned memory alone %.2f GB/s\n", copy_rate(&b));
         b.gpu->ops.close(b.gpu);

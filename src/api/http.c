@@ -61,7 +61,7 @@ struct td_exchange {
     struct MHD_Connection *connection; /* NULL once the library is done with it */
     struct link *link;
     struct td_exchange *next, **at; /* in the server's list while watched */
-    bool watched;
+    uint64_t watch_id;              /* no other exchange ever has it; 0: not watched */
     char *method, *path;
     struct td_buf body, out;
     size_t out_at;
@@ -83,6 +83,7 @@ struct td_http {
     bool watching;
     pthread_mutex_t lock; /* guards the lists; taken before an exchange's */
     struct td_exchange *watched;
+    uint64_t watch_ids;
     struct link *links;
     int n_links;
     atomic_bool stopping;
@@ -347,12 +348,14 @@ static enum MHD_Result queue(struct td_exchange *x)
 
 /* ---- watching ---------------------------------------------------------------------- */
 
+/* An event names its exchange by a number: by the time it is looked at, the exchange may
+ * be over, and another one may lie at the same address. */
 static void watch(struct td_exchange *x)
 {
     struct td_http *h = x->http;
-    struct epoll_event e = {.events = EPOLLRDHUP | EPOLLONESHOT, .data.ptr = x};
+    struct epoll_event e = {.events = EPOLLRDHUP | EPOLLONESHOT};
     (void)pthread_mutex_lock(&h->lock);
-    x->watched = true;
+    e.data.u64 = x->watch_id = ++h->watch_ids;
     x->next = h->watched;
     x->at = &h->watched;
     if (x->next)
@@ -366,8 +369,8 @@ static void unwatch(struct td_exchange *x)
 {
     struct td_http *h = x->http;
     (void)pthread_mutex_lock(&h->lock);
-    if (x->watched) {
-        x->watched = false;
+    if (x->watch_id) {
+        x->watch_id = 0;
         *x->at = x->next;
         if (x->next)
             x->next->at = x->at;
@@ -377,11 +380,11 @@ static void unwatch(struct td_exchange *x)
 }
 
 /* The exchange that an event speaks of, held; NULL when it is over meanwhile. */
-static struct td_exchange *find_watched(struct td_http *h, const void *which)
+static struct td_exchange *find_watched(struct td_http *h, uint64_t which)
 {
     struct td_exchange *x;
     (void)pthread_mutex_lock(&h->lock);
-    for (x = h->watched; x && x != which; x = x->next)
+    for (x = h->watched; x && x->watch_id != which; x = x->next)
         ;
     if (x)
         td_exchange_hold(x);
@@ -389,7 +392,7 @@ static struct td_exchange *find_watched(struct td_http *h, const void *which)
     return x;
 }
 
-static void hang_up(struct td_http *h, const void *which)
+static void hang_up(struct td_http *h, uint64_t which)
 {
     void *self = NULL;
     struct td_exchange *x = find_watched(h, which);
@@ -420,7 +423,7 @@ static void *watcher(void *self)
         struct epoll_event e[64];
         int n = epoll_wait(h->watch_fd, e, (int)TD_COUNT(e), WATCH_EVERY_MS);
         for (int i = 0; i < n; i++)
-            hang_up(h, e[i].data.ptr);
+            hang_up(h, e[i].data.u64);
         (void)pthread_mutex_lock(&h->lock);
         check_deadlines(h);
         (void)pthread_mutex_unlock(&h->lock);
@@ -721,15 +724,17 @@ static bool is_suspended(struct td_exchange *x)
 /* Wakes all connections, for good since `stopping` is set; they see `gone`. */
 static void wake_all(struct td_http *h)
 {
-    struct td_exchange *x;
+    uint64_t id;
     do {
+        struct td_exchange *x;
         (void)pthread_mutex_lock(&h->lock);
         for (x = h->watched; x && !is_suspended(x); x = x->next)
             ;
+        id = x ? x->watch_id : 0;
         (void)pthread_mutex_unlock(&h->lock);
-        if (x)
-            hang_up(h, x);
-    } while (x);
+        if (id)
+            hang_up(h, id);
+    } while (id);
 }
 
 /* Is a complete reply on its way to a client that reads? */

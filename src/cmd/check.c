@@ -34,22 +34,30 @@ static void text_wrapped(struct td_buf *b, const char *label, const char *text)
     td_buf_addc(b, '\n');
 }
 
+static void text_line(struct td_buf *b, const struct td_check_line *l, const char *host,
+                      int width)
+{
+    td_buf_addf(b, "%-*s%-*.*s %-8s %s\n", (int)MARGIN, verdicts[l->verdict], width,
+                (int)NAME_WIDTH, host, l->topic, l->e.what);
+    if (l->verdict == TD_PASS)
+        return;
+    text_wrapped(b, "cause", l->e.why);
+    text_wrapped(b, "fix", l->e.fix);
+}
+
+/* Host by host, then what concerns all of them. */
 static void text_lines(struct td_buf *b, const struct td_cluster *c)
 {
     int width = 4;
     for (int i = 0; i < c->n; i++)
         width = TD_MAX(width, (int)strlen(c->hosts[i].label));
     width = TD_MIN(width, (int)NAME_WIDTH);
-    for (int i = 0; i < c->n_lines; i++) {
-        const struct td_check_line *l = &c->lines[i];
-        const char *host = l->host >= 0 ? c->hosts[l->host].label : "all";
-        td_buf_addf(b, "%-*s%-*.*s %-8s %s\n", (int)MARGIN, verdicts[l->verdict], width,
-                    (int)NAME_WIDTH, host, l->topic, l->e.what);
-        if (l->verdict == TD_PASS)
-            continue;
-        text_wrapped(b, "cause", l->e.why);
-        text_wrapped(b, "fix", l->e.fix);
-    }
+    for (int h = 0; h <= c->n; h++)
+        for (int i = 0; i < c->n_lines; i++) {
+            const struct td_check_line *l = &c->lines[i];
+            if (l->host == (h < c->n ? h : -1))
+                text_line(b, l, h < c->n ? c->hosts[h].label : "all", width);
+        }
 }
 
 static void text_links(struct td_buf *b, const struct td_cluster *c)

@@ -5,11 +5,13 @@
 #define _XOPEN_SOURCE 700 /* realpath */
 #include "cmd/job.h"
 
+#include "base/cpu.h"
 #include "base/mem.h"
 #include "cmd/options.h"
 #include "launch/evidence.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,11 +43,35 @@ static enum td_status join(struct td_cmd_job *job, const struct td_conf *conf,
                                 .model = job->model,
                                 .build = td_build,
                                 .version = td_version};
-    if (!hosts || !strchr(hosts, ',')) {
-        job->cluster.n = 1;
-        return TD_OK;
-    }
+    if (!hosts || !strchr(hosts, ','))
+        return TD_OK; /* an empty cluster is this host */
     return td_cluster_join(hosts, &o, &job->cluster, err);
+}
+
+/* A rank without a device of its own would only take time from another. Whether a GPU can
+ * be used is the ranks' to say; here they are counted. */
+static enum td_status count_devices(const struct td_cmd_job *job,
+                                    const struct td_conf *conf, struct td_error *err)
+{
+    bool cpu = strcmp(td_conf_str(conf, TD_O_DEVICE), "cpu") == 0;
+    int n = TD_MAX(job->cluster.n, 1), each = job->mpi.ranks / n;
+    for (int i = 0; i < n; i++) {
+        const struct td_facts *f =
+            job->cluster.hosts ? job->cluster.hosts[i].facts : NULL;
+        int64_t gpus = f && !cpu ? f->n_gpus : 0;
+        int64_t cores = f ? f->cores : td_cpu_cores();
+        int64_t devices = TD_MAX(gpus, cores);
+        if (each <= devices)
+            continue;
+        td_error_set(err, TD_E_HOSTS, "%d ranks, but %s has %" PRId64 " core%s%s", each,
+                     job->cluster.hosts ? job->cluster.hosts[i].label : "this host",
+                     devices, devices == 1 ? "" : "s", cpu ? "" : " and no more GPUs");
+        td_error_why(err, "each rank needs a GPU or a core of its own");
+        td_error_fix(err, "give --tp at most %" PRId64 "%s", devices * n,
+                     n > 1 ? ", or more --hosts" : ", or machines with --hosts a,b");
+        return TD_E_HOSTS;
+    }
+    return TD_OK;
 }
 
 enum td_status td_cmd_job_open(struct td_cmd_job *job, const struct td_conf *conf,
@@ -74,7 +100,7 @@ enum td_status td_cmd_job_open(struct td_cmd_job *job, const struct td_conf *con
         .silent = SILENT,
         .still = td_conf_real(conf, TD_O_RANK_TIMEOUT) * MARGIN,
         .load = td_conf_real(conf, TD_O_LOAD_TIMEOUT) * MARGIN};
-    return TD_OK;
+    return count_devices(job, conf, err);
 }
 
 void td_cmd_job_close(struct td_cmd_job *job)
@@ -143,6 +169,14 @@ void td_cmd_job_print(const struct td_cmd_job *job)
         (void)fprintf(stderr, "fabric  %s %s  <->  %s %s   %s  %.1f us  %.1f GB/s\n",
                       a->label, a->address, b->label, b->address, a->iface,
                       l->latency_us, l->gbytes);
+    }
+    for (int i = 0; i < c->n_lines; i++) {
+        const struct td_check_line *l = &c->lines[i];
+        /* Networks that are not used are no news; `tandem check` tells them. */
+        if (l->verdict == TD_WARN && strcmp(l->topic, "network") != 0)
+            (void)fprintf(stderr, "warn    %s%s%s\n",
+                          l->host >= 0 ? c->hosts[l->host].label : "",
+                          l->host >= 0 ? ": " : "", l->e.what);
     }
     if (c->n < 2)
         (void)fprintf(stderr, "ranks   %d on this host\n", job->mpi.ranks);

@@ -15,6 +15,7 @@
 #include "base/json.h"
 #include "cmd/chat.h"
 #include "cmd/cmd.h"
+#include "cmd/job.h"
 #include "cmd/options.h"
 #include "cmd/term.h"
 
@@ -370,6 +371,8 @@ static int run(struct td_conf *conf, struct td_error *err)
                     .json = td_conf_bool(conf, TD_O_JSON)};
     bool once = conf->nargs > 1 || !td_term_is(stdin);
     enum td_status s = check_args(conf, once, err);
+    if (s == TD_OK && td_cmd_job_wanted(conf))
+        return td_cmd_job_run(conf, "run", TD_VERB_RUN, err);
     if (s == TD_OK)
         s = once ? run_once(&r, err) : converse(&r, err);
     td_chat_release(&r.chat);

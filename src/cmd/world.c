@@ -7,9 +7,14 @@
 
 #include "base/log.h"
 #include "cmd/options.h"
+#include "cmd/term.h"
 #include "engine/ranks.h"
 #include "engine/world.h"
+#include "launch/hand.h"
 
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 /* The time that processes have to find each other. */
@@ -17,10 +22,37 @@
 
 static struct td_world *world;
 static bool several; /* or would be, had it not failed */
+static bool told;    /* whoever started the ranks is told of events and prints them */
+static int launcher; /* its socket, open to the end */
 
 struct td_world *td_cmd_world(void)
 {
     return world;
+}
+
+static volatile sig_atomic_t last_code;
+
+static void end(int signal)
+{
+    (void)signal;
+    _exit(last_code);
+}
+
+/* Ends the process from any thread: what it says may block like everything else, the
+ * alarm ends that too. */
+static void leave(void *self, const struct td_error *err, int exit_code)
+{
+    struct sigaction a;
+    (void)self;
+    memset(&a, 0, sizeof(a));
+    a.sa_handler = end;
+    (void)sigemptyset(&a.sa_mask);
+    last_code = exit_code;
+    if (sigaction(SIGALRM, &a, NULL) == 0)
+        (void)alarm(1);
+    td_event_error(err);
+    td_term_error(stderr, err);
+    _exit(exit_code);
 }
 
 enum td_status td_cmd_join(const struct td_conf *conf, const struct td_cmd *cmd,
@@ -29,11 +61,14 @@ enum td_status td_cmd_join(const struct td_conf *conf, const struct td_cmd *cmd,
     unsigned verbs = TD_VERB_RUN | TD_VERB_BENCH | TD_VERB_WORKER;
     int ranks = 1;
     bool worker = cmd->verb == TD_VERB_WORKER;
+    bool handed = !worker && td_conf_is_set(conf, TD_O_SOCKET);
+    int out = STDOUT_FILENO;
     struct td_comm *comm;
     if (cmd->verb & verbs && td_conf_is_set(conf, TD_O_WORLD))
         ranks = (int)td_conf_int(conf, TD_O_WORLD);
-    if (worker)
-        td_log_set_fd(STDOUT_FILENO);
+    told = worker || (handed && ranks > 1);
+    if (told)
+        td_log_set_fd(out);
     several = ranks > 1;
     if (!several)
         return TD_OK;
@@ -42,11 +77,18 @@ enum td_status td_cmd_join(const struct td_conf *conf, const struct td_cmd *cmd,
     if (s != TD_OK)
         return s;
     td_log_set_rank(comm->rank);
+    if (handed && comm->rank == 0) {
+        s = td_hand_take(td_conf_str(conf, TD_O_SOCKET), &out, &launcher, err);
+        td_log_set_fd(out);
+        if (s != TD_OK)
+            return s;
+    }
     struct td_world_params p = {.comm = comm,
                                 .build = td_build,
-                                .beat_fd = worker ? STDOUT_FILENO : -1,
+                                .beat_fd = told ? out : -1,
                                 .rank_timeout = td_conf_real(conf, TD_O_RANK_TIMEOUT),
-                                .load_timeout = td_conf_real(conf, TD_O_LOAD_TIMEOUT)};
+                                .load_timeout = td_conf_real(conf, TD_O_LOAD_TIMEOUT),
+                                .leave = leave};
     return td_world_open(&p, &world, err);
 }
 
@@ -62,6 +104,8 @@ int td_cmd_do(const struct td_cmd *cmd, struct td_conf *conf, struct td_error *e
 bool td_cmd_reports(const struct td_error *err)
 {
     int rank = world ? td_world_rank(world) : 0;
+    if (told && several)
+        return false;
     return rank == 0 || err->rank < 0;
 }
 
@@ -81,7 +125,7 @@ int td_cmd_leave(int code, const struct td_error *err)
     if (!several)
         return code;
     code = exit_code(code, err);
-    td_world_close(world, code ? code : TD_RANK_EXIT_FAILED);
+    td_world_close(world);
     world = NULL;
     return code;
 }

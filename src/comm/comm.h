@@ -35,9 +35,9 @@ struct td_comm_ops {
     enum td_status (*broadcast)(struct td_comm *c, void *p, size_t bytes,
                                 struct td_error *err);
     enum td_status (*barrier)(struct td_comm *c, struct td_error *err);
-    /* This rank gives up: nothing of this communicator ends well any more. With `mpi`
-     * the processes of all ranks are ended. */
-    void (*abort)(struct td_comm *c, int exit_code);
+    /* This rank gives up: the others' calls fail. With `mpi` it is the end of this
+     * process that they notice: free() will not wait for them. */
+    void (*abort)(struct td_comm *c);
     void (*free)(struct td_comm *c);
 };
 

@@ -42,10 +42,9 @@ static enum td_status self_barrier(struct td_comm *c, struct td_error *err)
     return TD_OK;
 }
 
-static void self_abort(struct td_comm *c, int exit_code)
+static void self_abort(struct td_comm *c)
 {
     (void)c;
-    (void)exit_code;
 }
 
 static void self_free(struct td_comm *c)

@@ -139,10 +139,9 @@ static enum td_status threads_barrier(struct td_comm *c, struct td_error *err)
     return meet((struct thread_comm *)c, err);
 }
 
-static void threads_abort(struct td_comm *c, int exit_code)
+static void threads_abort(struct td_comm *c)
 {
     struct group *g = ((struct thread_comm *)c)->group;
-    (void)exit_code;
     (void)pthread_mutex_lock(&g->lock);
     g->failed = 1;
     (void)pthread_cond_broadcast(&g->met);

@@ -23,8 +23,7 @@ struct td_transport {
     int (*sent)(int peer);
     int (*received)(int peer);
     const char *(*why)(void);
-    void (*abort)(int exit_code); /* ends the processes of all ranks */
-    void (*close)(void);          /* waits for the others to call it as well */
+    void (*close)(void); /* waits for the others to call it as well */
 };
 
 /* Of the library. Negative: `why` tells. */

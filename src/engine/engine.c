@@ -202,6 +202,7 @@ static enum td_status lead_open(struct td_engine *e, struct td_error *err)
                              .serves = p->serves,
                              .prefix_cache = p->prefix_cache};
     struct td_buf message;
+    td_text_copy(o.device, sizeof(o.device), p->device ? p->device : "auto");
     td_buf_init(&message, TD_STEP_HEAD);
     td_world_lock(p->world);
     td_step_put_open(&message, &o);

@@ -9,7 +9,6 @@
 #include "engine/ranks.h"
 
 #include "base/clock.h"
-#include "base/log.h"
 #include "base/mem.h"
 #include "base/oom.h"
 #include "base/sysmem.h"
@@ -17,7 +16,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -164,31 +162,15 @@ static void *beat(void *arg)
     return NULL;
 }
 
-static void leave(int signal)
-{
-    (void)signal;
-    _exit(TD_RANK_EXIT_WATCHDOG);
-}
-
-/* Writing the event may block like everything else: the alarm ends that too. */
-static void expire(struct td_ranks *r, double limit)
+static void expire(const struct td_ranks *r, double limit)
 {
     struct td_error err;
-    struct sigaction a;
-    memset(&a, 0, sizeof(a));
-    a.sa_handler = leave;
-    (void)sigemptyset(&a.sa_mask);
-    if (!r->params.expired && sigaction(SIGALRM, &a, NULL) == 0)
-        (void)alarm(1);
     td_error_init(&err);
     td_error_set(&err, TD_E_TIMEOUT, "rank %d on %s stood still for %.1f s",
                  r->params.comm->rank, r->host, limit);
     td_error_why(&err, "no step, read or word of rank 0 came for so long: this "
                        "process, another rank or the network hangs");
-    td_event_error(&err);
-    if (!r->params.expired)
-        _exit(TD_RANK_EXIT_WATCHDOG);
-    r->params.expired(r->params.self);
+    r->params.leave(r->params.self, &err, TD_RANK_EXIT_WATCHDOG);
 }
 
 static void *watch(void *arg)

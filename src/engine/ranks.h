@@ -31,10 +31,14 @@
  * SEQ counts the lines. STEP rises whenever the rank gets on: at every all-reduce of a
  * step (two in a layer), at every read while it loads, and with rank 0's ticks, twice a
  * second, while it is idle. RESIDENT and AVAILABLE are bytes of memory, KILLS is how often
- * the kernel has killed for lack of it, all as they were at most a second ago. PHASE is the name of td_phase_now(). HOST is what
- * gethostname() says. `run` and `bench` write neither: their standard output is what the
- * user asked for, their failures are printed on standard error by the rank that has
- * them.
+ * the kernel has killed for lack of it, all as they were at most a second ago. PHASE is
+ * the name of td_phase_now(). HOST is what gethostname() says.
+ *
+ * `run` and `bench` with --socket PATH: rank 0 gets its standard files there (from
+ * launch/hand.h) and all ranks write events and heartbeats to the output they were started
+ * with; the launcher prints failures. Without it they write neither: their standard output
+ * is what the user asked for, their failures are printed on standard error by the rank
+ * that has them.
  *
  * A failure is reported by an "error" event of the rank where it happened. If it happened
  * before the first step, all ranks learn it and report it as an event too, with the
@@ -89,8 +93,10 @@ struct td_ranks_params {
     int beat_fd;          /* where heartbeats go, -1: none */
     double rank_timeout;  /* seconds without progress of comm while serving */
     double load_timeout;  /* the same in all other phases */
-    /* Called by the watchdog instead of _exit(TD_RANK_EXIT_WATCHDOG); for tests. */
-    void (*expired)(void *self);
+    /* This rank must not go on, whatever its other threads do: reports err as an event
+     * and ends the process with exit_code. Called from the watchdog's thread. (Tests
+     * return from it.) */
+    void (*leave)(void *self, const struct td_error *err, int exit_code);
     void *self;
 };
 

@@ -89,6 +89,7 @@ void td_step_put_open(struct td_buf *out, const struct td_step_open *o)
         (int32_t)(uint32_t)(o->prefix_cache & 0xffffffff)};
     begin(out, TD_STEP_OPEN, NULL, 0);
     put(out, words, OPEN_WORDS);
+    td_buf_add(out, o->device, sizeof(o->device));
     finish(out);
 }
 
@@ -202,7 +203,8 @@ static bool get_forward(struct cursor *c, struct td_step_tables *t,
 static bool get_open(struct cursor *c, struct td_step_open *o)
 {
     const int32_t *w = take(c, OPEN_WORDS);
-    if (!w)
+    const int32_t *device = take(c, TD_STEP_DEVICE / (int64_t)sizeof(*device));
+    if (!w || !device)
         return false;
     *o = (struct td_step_open){
         .numerics = w[0],
@@ -213,6 +215,8 @@ static bool get_open(struct cursor *c, struct td_step_open *o)
         .vocab = w[5],
         .serves = w[6],
         .prefix_cache = (int64_t)((uint64_t)(uint32_t)w[7] << 32 | (uint32_t)w[8])};
+    memcpy(o->device, device, sizeof(o->device));
+    o->device[TD_STEP_DEVICE - 1] = '\0';
     return true;
 }
 

@@ -25,10 +25,13 @@ enum td_step_kind {
     TD_STEP_KINDS
 };
 
+enum { TD_STEP_DEVICE = 16 /* bytes of a device's name, a multiple of 4 */ };
+
 /* What rank 0's engine was asked for; the rest of the parameters is each rank's own. */
 struct td_step_open {
     int32_t numerics, max_len, max_seqs, max_rows, max_out, vocab, serves;
     int64_t prefix_cache;
+    char device[TD_STEP_DEVICE];
 };
 
 enum { TD_STEP_HEAD = 1024, TD_STEP_MAX = 1 << 26 }; /* bytes */

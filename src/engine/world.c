@@ -16,7 +16,6 @@
 #include "engine/ranks.h"
 
 #include <pthread.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/utsname.h>
 #include <time.h>
@@ -139,14 +138,6 @@ static enum td_status tick(struct td_world *w, struct td_error *err)
     return s;
 }
 
-/* Somebody is gone while nothing is computed, and nobody else would notice. */
-static void give_up(struct td_world *w, struct td_error *err)
-{
-    td_event_error(err);
-    (void)fprintf(stderr, "error   %s\n", err->what);
-    w->comm->ops->abort(w->comm, TD_RANK_EXIT_PEER);
-}
-
 static void *send_ticks(void *arg)
 {
     struct td_world *w = arg;
@@ -163,8 +154,9 @@ static void *send_ticks(void *arg)
         if (w->stop || w->broken || w->over || td_clock_now() - w->sent < every)
             continue;
         td_error_init(&err);
+        /* nobody else would notice while nothing is computed */
         if (tick(w, &err) != TD_OK)
-            give_up(w, &err);
+            w->params.leave(w->params.self, &err, TD_RANK_EXIT_PEER);
     }
     (void)pthread_mutex_unlock(&w->lock);
     return NULL;
@@ -334,7 +326,7 @@ enum td_status td_world_open(const struct td_world_params *params,
                                     .beat_fd = params->beat_fd,
                                     .rank_timeout = params->rank_timeout,
                                     .load_timeout = params->load_timeout,
-                                    .expired = params->expired,
+                                    .leave = params->leave,
                                     .self = params->self};
     if (!w)
         return td_error_set(err, TD_E_NOMEM, "no memory for ranks");
@@ -355,7 +347,7 @@ enum td_status td_world_open(const struct td_world_params *params,
         return TD_OK;
     }
     w->broken = true;
-    td_world_close(w, TD_RANK_EXIT_FAILED);
+    td_world_close(w);
     return s;
 }
 
@@ -369,7 +361,7 @@ static void say_end(struct td_world *w)
     td_buf_release(&b);
 }
 
-void td_world_close(struct td_world *w, int exit_code)
+void td_world_close(struct td_world *w)
 {
     if (!w)
         return;
@@ -383,7 +375,7 @@ void td_world_close(struct td_world *w, int exit_code)
         (void)pthread_join(w->ticker, NULL);
     td_ranks_stop(w->ranks);
     if (w->broken || !w->over)
-        w->comm->ops->abort(w->comm, exit_code);
+        w->comm->ops->abort(w->comm);
     w->comm->ops->free(w->comm);
     (void)pthread_cond_destroy(&w->ended);
     (void)pthread_mutex_destroy(&w->lock);
@@ -407,6 +399,7 @@ static enum td_status open_engine(struct td_world *w,
     p.max_out = o->max_out;
     p.vocab = o->vocab;
     p.serves = o->serves != 0;
+    p.device = o->device;
     p.prefix_cache = o->prefix_cache;
     return td_engine_open(&p, e, err);
 }

@@ -29,9 +29,8 @@ struct td_world_params {
     const char *build;    /* of this program; must be the same on all ranks */
     int beat_fd;          /* see ranks.h */
     double rank_timeout, load_timeout;
-    /* What a rank does that stands still; NULL: the process ends. For tests, in which
-     * the ranks are threads. */
-    void (*expired)(void *self);
+    /* See ranks.h; also for a rank 0 that misses another one while it is idle. */
+    void (*leave)(void *self, const struct td_error *err, int exit_code);
     void *self;
 };
 
@@ -47,9 +46,8 @@ enum td_status td_world_follow(struct td_world *w, const struct td_engine_params
                                struct td_error *err);
 
 /* Ends it. If all ranks know that it ends (rank 0's word, or a failure that was agreed
- * on), they wait for each other; else all ranks are given up, with this exit code for
- * those that are processes. */
-void td_world_close(struct td_world *w, int exit_code);
+ * on), they wait for each other; else it is the end of this process that ends them. */
+void td_world_close(struct td_world *w);
 
 /* ---- for the engine ----------------------------------------------------------------- */
 

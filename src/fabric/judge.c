@@ -5,6 +5,7 @@
  */
 #include "fabric/judge.h"
 
+#include "fabric/nets.h"
 #include "fabric/resolve.h"
 
 #include <inttypes.h>
@@ -124,7 +125,7 @@ static void judge_gpus(struct td_cluster *c, int h)
     for (int64_t i = 0; i < f->n_gpus; i++) {
         const struct td_gpu_facts *g = &f->gpus[i];
         char holders[HOLDERS_TEXT];
-        int64_t need = f->model_bytes / TD_MAX(c->n, 1);
+        int64_t need = f->model_bytes / (TD_MAX(c->n, 1) * f->n_gpus);
         tell_holders(f, i, holders, sizeof(holders));
         bool short_of = !g->unified && need > g->total - g->used;
         if (!*holders && !short_of) {
@@ -220,6 +221,27 @@ static void judge_name(struct td_cluster *c, int h)
     }
 }
 
+/* Of a lone machine: the networks that it could be joined over. */
+static void judge_networks(struct td_cluster *c, int h)
+{
+    const struct td_facts *f = facts(c, h);
+    for (int64_t k = 0; k < f->n_addrs && c->n == 1; k++) {
+        const struct td_address *a = &f->addrs[k];
+        const struct td_iface *i = td_facts_iface(f, a->iface);
+        int64_t gid;
+        if (!i || i->loopback || !i->up || !i->carrier || strchr(a->text, ':') ||
+            td_iface_is_private(i))
+            continue;
+        const struct td_rdma *r = td_facts_rdma(f, i->name, a->text, &gid);
+        char speed[TD_FACT_NAME] = "";
+        if (i->mbit > 0)
+            (void)snprintf(speed, sizeof(speed), ", %g Gbit/s", (double)i->mbit / 1000);
+        td_cluster_pass(c, h, "network", "%s %s/%" PRId64 "%s, MTU %" PRId64 "%s%s",
+                        i->name, a->text, a->prefix, speed, i->mtu,
+                        r ? ", RDMA by " : "", r ? r->device : "");
+    }
+}
+
 static void judge_rdma(struct td_cluster *c, int h)
 {
     const struct td_facts *f = facts(c, h);
@@ -309,8 +331,8 @@ static void judge_model(struct td_cluster *c, int h)
 void td_judge(struct td_cluster *c)
 {
     static void (*const rules[])(struct td_cluster * c, int h) = {
-        judge_program, judge_mpi,  judge_clock,  judge_name,  judge_rdma,
-        judge_memory,  judge_gpus, judge_limits, judge_model,
+        judge_program, judge_mpi,    judge_clock, judge_name,   judge_networks,
+        judge_rdma,    judge_memory, judge_gpus,  judge_limits, judge_model,
     };
     for (int h = 0; h < c->n; h++)
         for (size_t r = 0; r < TD_COUNT(rules) && facts(c, h); r++)

@@ -19,8 +19,10 @@
 
 enum { CLOCK_LOOKS = 3 };
 
-static const double resolve_seconds = 1.5, start_seconds = 6, facts_seconds = 6,
-                    clock_seconds = 2;
+/* Names are resolved one after the other: each has so long, all together so long. */
+static const double resolve_seconds = 1.5, all_names_seconds = 3;
+
+static const double start_seconds = 6, facts_seconds = 6, clock_seconds = 2;
 
 /* ---- the list ----------------------------------------------------------------------- */
 
@@ -82,12 +84,12 @@ static enum td_status split(const char *hosts, struct td_cluster *c,
 /* ---- which one is this machine ------------------------------------------------------ */
 
 /* The address that says so ("" when the name itself does); false for another machine. */
-static bool is_this_machine(const char *name, const char *self,
+static bool is_this_machine(const char *name, double seconds, const char *self,
                             const struct td_facts *net, char *addr, size_t size)
 {
     char list[TD_FACT_OWN][TD_FACT_ADDR];
     *addr = 0;
-    int n = td_resolve(name, resolve_seconds, list, TD_FACT_OWN, NULL, 0);
+    int n = td_resolve(name, seconds, list, TD_FACT_OWN, NULL, 0);
     for (int i = 0; i < n; i++) {
         bool own = td_addr_is_loopback(list[i]);
         for (int64_t k = 0; k < net->n_addrs && !own; k++)
@@ -136,10 +138,13 @@ static enum td_status order(struct td_cluster *c, struct td_error *err)
     if (!net)
         return td_error_set(err, TD_E_NOMEM, "no memory for this host's addresses");
     td_facts_read_net("", net);
+    double end = td_clock_now() + all_names_seconds;
     const char *self = uname(&u) == 0 ? u.nodename : "localhost";
     for (int i = 0; i < c->n && s == TD_OK; i++) {
         char addr[TD_FACT_ADDR];
-        if (!is_this_machine(c->hosts[i].name, self, net, addr, sizeof(addr)))
+        double left = TD_MAX(end - td_clock_now(), 0.1);
+        if (!is_this_machine(c->hosts[i].name, TD_MIN(left, resolve_seconds), self, net,
+                             addr, sizeof(addr)))
             continue;
         if (here >= 0)
             s = two_are_one(c, here, i, addr, err);

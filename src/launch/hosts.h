@@ -23,7 +23,6 @@ struct td_join_options {
     const char *ssh;    /* the command, "ssh -p 2222 -F FILE"; NULL: "ssh" */
     const char *model;  /* folder whose files are compared over the hosts; NULL: none */
     const char *build, *version; /* of this program: td_build, td_version */
-    double deadline;             /* seconds for all of it; 0: 9 */
 };
 
 /* Looks at the hosts of a list "a,b,c" (names or addresses; NULL or "": this machine

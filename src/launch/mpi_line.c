@@ -61,8 +61,8 @@ static void daemons(const struct td_mpi_job *job, struct td_argv *a)
 
 int td_mpi_host_of(const struct td_mpi_job *job, int rank)
 {
-    int each = job->ranks / TD_MAX(job->cluster->n, 1);
-    return each > 0 ? TD_MIN(rank / each, job->cluster->n - 1) : 0;
+    int n = TD_MAX(job->cluster->n, 1), each = job->ranks / n;
+    return each > 0 ? TD_MIN(rank / each, n - 1) : 0;
 }
 
 /* ---- what runs where ------------------------------------------------------------------ */
@@ -98,7 +98,7 @@ static void context(const struct td_mpi_job *job, int host, struct td_argv *a)
                  : job->slurm ? h->name
                               : h->address,
                  each);
-    if (h) /* relative paths mean nothing on another host */
+    if (host > 0) /* this folder may be missing there */
         td_argv_pair(a, "-wdir", "/");
     variables(job, host, a);
     bool own = host > 0 && h && h->facts && *h->facts->program;

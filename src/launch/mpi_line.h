@@ -24,7 +24,7 @@
 
 struct td_mpi_job {
     const char *mpirun;               /* its path */
-    const struct td_cluster *cluster; /* hosts[0] is this one */
+    const struct td_cluster *cluster; /* hosts[0] is this one; none: this one alone */
     int ranks;                        /* a multiple of the number of hosts */
     const char *ssh;                  /* the ssh command; NULL: "ssh" */
     bool slurm;                       /* inside an allocation of Slurm's */

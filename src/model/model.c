@@ -340,7 +340,9 @@ enum td_status td_model_load(struct td_model *m, const struct td_load_opts *opts
 enum td_status td_model_sum(struct td_model *m, float *x, size_t n,
                             struct td_error *err)
 {
-    if (m->comm->ranks == 1 || !m->dev->ops.all_reduce)
+    if (m->comm->ranks == 1)
+        return TD_OK;
+    if (!m->dev->ops.all_reduce)
         return m->comm->ops->all_reduce(m->comm, x, n, err);
     m->dev->ops.all_reduce(m->dev, x, n);
     return TD_OK;

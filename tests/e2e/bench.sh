@@ -24,6 +24,17 @@ for name in 35B-A3B 122B-A10B; do
     check "plans_$name" says "$stderr" 'needs (34|119)\.[0-9] GiB for one sequence'
 done
 
+# one of the operations that bench/bars.py reads
+"${BUILD:-build}/benchops" --op norm --numerics bf16 --json >"$box/stdout"
+check times_operations python3 - "$box/stdout" <<'EOT'
+import json, sys
+for line in open(sys.argv[1]):
+    o = json.loads(line)
+    assert o["op"].startswith("norm, ") and o["seconds"] > 0 and o["bytes"] > 0, o
+    assert o["read_share"] > 0 and o["numerics"] == "bf16", o
+EOT
+check refuses_unknown test "$("${BUILD:-build}/benchops" --nonsense x 2>&1 | cut -c1-6)" = usage:
+
 export TANDEM_API_KEY=sesame
 check starts serve models/lexicon --max-model-len 512
 tandem bench --url "$url" --concurrency 1,3 --requests 6 --prompt-tokens 100 \

@@ -72,10 +72,11 @@ static void test_not_a_line(void **state)
 
 static atomic_int expiries;
 
-static void on_expiry(void *self)
+static void on_expiry(void *self, const struct td_error *err, int exit_code)
 {
     (void)self;
-    atomic_fetch_add(&expiries, 1);
+    if (err->code == TD_E_TIMEOUT && exit_code == TD_RANK_EXIT_WATCHDOG)
+        atomic_fetch_add(&expiries, 1);
 }
 
 static void test_threads(void **state)
@@ -90,7 +91,7 @@ static void test_threads(void **state)
                                 .beat_fd = pipes[1],
                                 .rank_timeout = 1,
                                 .load_timeout = 1,
-                                .expired = on_expiry};
+                                .leave = on_expiry};
     td_phase_set(TD_PHASE_SERVE);
     assert_int_equal(td_ranks_start(&p, &r, NULL), TD_OK);
     for (int i = 0; i < 20; i++) { /* getting on: quiet */

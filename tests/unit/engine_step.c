@@ -113,6 +113,7 @@ static void test_others(void **state)
                                 .max_out = 67,
                                 .vocab = 8000,
                                 .serves = 1,
+                                .device = "cuda:1",
                                 .prefix_cache = ((int64_t)5 << 32) + 0x87654321};
     bed_open(&b);
     td_step_put_open(&b.buf, &open);
@@ -122,6 +123,7 @@ static void test_others(void **state)
     assert_true(got->numerics == 1 && got->max_len == 2048 && got->max_seqs == 3 &&
                 got->max_rows == 512 && got->max_out == 67 && got->vocab == 8000 &&
                 got->serves == 1 && got->prefix_cache == open.prefix_cache);
+    assert_string_equal(got->device, "cuda:1");
     td_step_put_logits(&b.buf, 17);
     assert_int_equal(read_it(&b), TD_OK);
     assert_true(b.step.kind == TD_STEP_LOGITS && b.step.row == 17);

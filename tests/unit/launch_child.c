@@ -286,7 +286,7 @@ static enum td_status supervise_ranks(struct watch *w, const char *script,
 {
     char path[] = "/tmp/td-mpirun-XXXXXX", program[] = "/bin/engine";
     char *argv[] = {program, NULL};
-    struct td_cluster cluster = {.n = 1};
+    struct td_cluster cluster = {.n = 0};
     struct td_mpi_job job = {.mpirun = path, .cluster = &cluster, .ranks = 2};
     struct td_supervisor_params p = {.argv = argv,
                                      .job = &job,

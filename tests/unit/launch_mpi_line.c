@@ -118,7 +118,7 @@ static void several_hosts(void **state)
     assert_has(line, " --mca btl self,vader,tcp ");
     assert_has(line, " --mca oob_tcp_keepalive_time 1 ");
     assert_has(line, " --mca odls_base_sigkill_timeout 0 ");
-    assert_has(line, " -np 2 -H 192.168.200.12:2 -wdir / ");
+    assert_has(line, " -np 2 -H 192.168.200.12:2 -x ");
     assert_has(line, " : -np 2 -H 192.168.200.13:2 -wdir / ");
     assert_has(line, " -x NCCL_SOCKET_IFNAME==fab0 ");
     assert_has(line, " -x NCCL_SOCKET_IFNAME==fab1 ");

@@ -68,11 +68,6 @@ static const char *last_failure(void)
     return failure;
 }
 
-static void abort_all(int exit_code)
-{
-    (void)MPI_Abort(MPI_COMM_WORLD, exit_code);
-}
-
 static void finish(void)
 {
     (void)MPI_Finalize();
@@ -105,7 +100,6 @@ int td_transport_open(struct td_transport *out, char *why, size_t size)
                              .sent = is_sent,
                              .received = is_received,
                              .why = last_failure,
-                             .abort = abort_all,
                              .close = finish};
     int ok = check(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &have));
     if (ok > 0)
