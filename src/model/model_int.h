@@ -48,7 +48,8 @@ struct td_draft_weights {
 struct td_work {
     float *x, *h, *delta; /* [max_rows][hidden]: residual, normed, to be added */
     float *wide;          /* the largest of what a mixer or network needs */
-    float *hidden;        /* [max_rows][hidden] final norm of all rows */
+    float *hidden;        /* [max_rows][hidden] final norm of all rows, NULL without a
+                             draft head */
     float *pair;          /* [max_rows][2 * hidden] input of mtp.fc, NULL without */
     float *out_h;         /* [max_out][hidden] final norm of the wanted rows */
     float *logits;        /* [max_out][vocabulary rows of this rank] */
