@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "cmd/options.h"
 #include "launch/evidence.h"
+#include "launch/hostlist.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -30,7 +31,7 @@ bool td_cmd_job_wanted(const struct td_conf *conf)
     const char *hosts = td_conf_str(conf, TD_O_HOSTS);
     if (td_conf_is_set(conf, TD_O_WORLD))
         return false;
-    return (hosts && strchr(hosts, ',')) ||
+    return td_hostlist_several(hosts) ||
            (td_conf_is_set(conf, TD_O_TP) && td_conf_int(conf, TD_O_TP) > 1);
 }
 
@@ -43,7 +44,7 @@ static enum td_status join(struct td_cmd_job *job, const struct td_conf *conf,
                                 .model = job->model,
                                 .build = td_build,
                                 .version = td_version};
-    if (!hosts || !strchr(hosts, ','))
+    if (!td_hostlist_several(hosts))
         return TD_OK; /* an empty cluster is this host */
     return td_cluster_join(hosts, &o, &job->cluster, err);
 }
@@ -87,14 +88,15 @@ enum td_status td_cmd_job_open(struct td_cmd_job *job, const struct td_conf *con
         s = join(job, conf, err);
     if (s != TD_OK)
         return s;
-    job->mpi = (struct td_mpi_job){.mpirun = job->mpirun,
-                                   .cluster = &job->cluster,
-                                   .ranks = td_conf_is_set(conf, TD_O_TP)
-                                                ? (int)td_conf_int(conf, TD_O_TP)
-                                                : job->cluster.n,
-                                   .ssh = td_conf_str(conf, TD_O_SSH),
-                                   .root = geteuid() == 0,
-                                   .env = VARIABLES};
+    job->mpi = (struct td_mpi_job){
+        .mpirun = job->mpirun,
+        .cluster = &job->cluster,
+        .ranks = td_conf_is_set(conf, TD_O_TP) ? (int)td_conf_int(conf, TD_O_TP)
+                                               : job->cluster.n,
+        .ssh = td_conf_str(conf, TD_O_SSH),
+        .slurm = td_hostlist_slurm(td_conf_str(conf, TD_O_HOSTS)),
+        .root = geteuid() == 0,
+        .env = VARIABLES};
     job->limits = (struct td_watch_limits){
         .first = FIRST_BEAT,
         .silent = SILENT,

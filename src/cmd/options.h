@@ -36,8 +36,9 @@
     X(EVENT_LOG, "event-log", 0, TD_OPT_STR, TD_VERB_ALL, "FILE", NULL, 0, 0,          \
       "append this process's events to FILE as JSON lines")                            \
     X(HOSTS, "hosts", 0, TD_OPT_STR, TD_VERBS_HOSTS, "A,B", NULL, 0, 0,                \
-      "the machines, this one among them; names or addresses that ssh can enter "      \
-      "(default: this machine alone)")                                                 \
+      "the machines, this one among them; names or addresses that ssh can enter; "     \
+      "@FILE: as a host file has them; slurm: those of the allocation (default: this " \
+      "machine alone)")                                                                \
     X(FABRIC, "fabric", 0, TD_OPT_STR, TD_VERBS_HOSTS, "CIDR|IFACE", NULL, 0, 0,       \
       "network between the machines, such as 192.168.200.0/24 (default: the one that " \
       "is measured to be the best)")                                                   \

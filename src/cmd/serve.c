@@ -51,8 +51,10 @@ struct server {
     bool ranks; /* several of them: `job` is used */
     char name[256], log_path[TD_MAX_PATH];
     double start;
-    bool bar;  /* a progress bar stands on the terminal's last line */
-    int stops; /* signals seen */
+    int loaded;     /* ranks that have loaded */
+    double slowest; /* seconds of their loads */
+    bool bar;       /* a progress bar stands on the terminal's last line */
+    int stops;      /* signals seen */
 };
 
 /* For the signal handler. */
@@ -102,6 +104,64 @@ static void show_progress(struct server *s)
     s->bar = true;
 }
 
+static double num(const json_t *nums, const char *key)
+{
+    return json_number_value(json_object_get(nums, key));
+}
+
+static const char *size_of(double bytes, char text[32])
+{
+    (void)snprintf(text, 32, "%s", td_size_text((int64_t)bytes, 1).text);
+    return text;
+}
+
+/* What one rank takes; all take the same but for roundings. */
+static void show_plan(const struct server *s, const json_t *nums)
+{
+    char weights[32], kv[32], work[32], reserve[32], total[32];
+    double others = num(nums, "states") + num(nums, "prefixes") + num(nums, "work");
+    (void)fprintf(stderr,
+                  "plan    %s weights + %s KV (%.0f tokens) + %s states and work + %s "
+                  "reserve of %s%s\n",
+                  size_of(num(nums, "weights"), weights), size_of(num(nums, "kv"), kv),
+                  num(nums, "tokens"), size_of(others, work),
+                  size_of(num(nums, "reserve"), reserve),
+                  size_of(num(nums, "total"), total), s->ranks ? ", each rank" : "");
+}
+
+/* All ranks have loaded: their bytes, and the time of the slowest. */
+static void show_loaded(struct server *s, const json_t *nums)
+{
+    char text[32];
+    struct td_num list[5];
+    s->slowest = TD_MAX(s->slowest, num(nums, "seconds"));
+    if (++s->loaded < (s->ranks ? s->job.mpi.ranks : 1))
+        return;
+    td_front_progress(s->front, list);
+    (void)fprintf(stderr, "load    %s  %.1f GB/s  %.1f s\n",
+                  size_of(list[1].value, text),
+                  s->slowest > 0 ? list[1].value / s->slowest * 1e-9 : 0, s->slowest);
+}
+
+static void show(struct server *s, const char *name, const json_t *event)
+{
+    const json_t *nums = json_object_get(event, "n");
+    bool first = json_integer_value(json_object_get(event, "rank")) == 0;
+    if (strcmp(name, "progress") == 0) {
+        if (td_term_is(stderr))
+            show_progress(s);
+        return;
+    }
+    clear_bar(s);
+    if (strcmp(name, "plan") == 0 && first) {
+        s->loaded = 0;
+        s->slowest = 0;
+        show_plan(s, nums);
+    } else if (strcmp(name, "loaded") == 0) {
+        show_loaded(s, nums);
+    }
+}
+
 static void on_event(void *self, const char *line, size_t n)
 {
     struct server *s = self;
@@ -109,13 +169,11 @@ static void on_event(void *self, const char *line, size_t n)
     td_front_event(s->front, line, n);
     if (s->ranks) /* a lone worker writes to the file itself */
         td_log_line(line, n);
-    if (!td_term_is(stderr) || td_json_parse(line, n, "event", &o, NULL) != TD_OK)
+    if (td_json_parse(line, n, "event", &o, NULL) != TD_OK)
         return;
     const char *name = json_string_value(json_object_get(o, "event"));
-    if (name && strcmp(name, "progress") == 0)
-        show_progress(s);
-    else
-        clear_bar(s);
+    if (name)
+        show(s, name, o);
     (void)fflush(stderr);
     json_decref(o);
 }

@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "fabric/judge.h"
 #include "fabric/resolve.h"
+#include "launch/hostlist.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -352,8 +353,14 @@ enum td_status td_cluster_examine(const char *hosts, const struct td_join_option
                                    .build = o->build,
                                    .seconds = start_seconds};
     char model[PATH_MAX] = "";
-    enum td_status s = hosts && *hosts ? split(hosts, &c, err) : alone(&c, err);
-    if (s == TD_OK && hosts && *hosts)
+    struct td_buf list;
+    bool several = hosts && *hosts;
+    td_buf_init(&list, TD_MAX_RANKS * TD_FACT_TEXT);
+    enum td_status s = several ? td_hostlist_expand(hosts, &list, err) : TD_OK;
+    if (s == TD_OK)
+        s = several ? split(list.p, &c, err) : alone(&c, err);
+    td_buf_release(&list);
+    if (s == TD_OK && several)
         s = order(&c, err);
     if (s == TD_OK)
         s = join_new(&j, err);

@@ -25,7 +25,7 @@ struct td_join_options {
     const char *build, *version; /* of this program: td_build, td_version */
 };
 
-/* Looks at the hosts of a list "a,b,c" (names or addresses; NULL or "": this machine
+/* Looks at the hosts of a list "a,b,c" (names or addresses, or as hostlist.h has it; NULL or "": this machine
  * alone), judges what was found, and keeps going where that is possible: TD_OK means
  * that out->lines tells the whole story, which may well contain failures. Whichever entry
  * is this machine becomes hosts[0]. Errors only when nothing can be looked at: TD_E_HOSTS (no entry is

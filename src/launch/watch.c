@@ -40,6 +40,7 @@ static bool skip(const char **p, const char *end, const char *what)
 /* [JOB,RANK]<stdout>:TEXT */
 static struct tagged untag(const struct td_watch *w, const char *line, size_t n)
 {
+    n -= n > 0 && line[n - 1] == '\r'; /* ssh ends its lines so */
     struct tagged plain = {-1, true, line, n};
     const char *p = line, *end = line + n;
     int digits = 0, rank = 0;
@@ -192,7 +193,7 @@ void td_watch_err(struct td_watch *w, const char *line, size_t n)
 {
     struct tagged t = untag(w, line, n);
     if (t.rank < 0)
-        td_watch_note(w, line, n);
+        td_watch_note(w, t.text, t.n);
     if (t.n > 0)
         w->params.words(w->params.self, t.rank, t.text, t.n);
 }

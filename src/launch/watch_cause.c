@@ -83,12 +83,16 @@ static bool contains(const char *line, size_t n, const char *what)
     return false;
 }
 
-/* The name by which people know an address or name of mpirun's. */
+/* The name by which people know an address or name of mpirun's. This host is left out: it is
+ * named beside the one that a sentence is about. */
 static const char *host_named(const struct td_watch *w, const char *node)
 {
     const struct td_cluster *c = w->params.job->cluster;
     for (int r = 0; r < w->ranks && c->n > 1; r++) {
-        const struct td_cluster_host *h = &c->hosts[td_mpi_host_of(w->params.job, r)];
+        int host = td_mpi_host_of(w->params.job, r);
+        const struct td_cluster_host *h = &c->hosts[host];
+        if (host == 0)
+            continue;
         if (strcmp(h->address, node) == 0 || strcmp(h->name, node) == 0 ||
             strcmp(h->label, node) == 0)
             return w->rank[r].host;

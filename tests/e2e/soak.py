@@ -2,14 +2,14 @@
 """Mixed requests, many at a time: long, short, cancelled, malformed, streamed or not.
 
     soak.py URL PID [--count N] [--seconds S] [--at-a-time N] [--kill N]
-        [--pause S] [--load S]
+        [--killer COMMAND] [--pause S] [--load S]
 
 Every request must be answered whole or refused with a reason, greedy answers must equal
 those that the quiet server gave, and at the end nothing may be left: no running answer, no
 slot, no block, and no more memory than after the warm-up. PID is the server's process.
 
-With --kill the engine is killed that many times meanwhile, --pause seconds after it was
-ready: then refusals with 503 while it is away are fine, and answers that saw two engines
+With --kill the engine is killed that many times meanwhile (by COMMAND if there is one),
+--pause seconds after it was ready: then refusals with 503 while it is away are fine, and answers that saw two engines
 end may fail. Answers that go on in another engine may differ from a near tie on (prompt
 and answer are computed together then): one in ten is borne. It must be back within the
 seconds of --load (what a start takes) and two more.
@@ -22,6 +22,7 @@ import json
 import os
 import random
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -237,7 +238,10 @@ class Soak:
         took = []
         for i in range(self.args.kill):
             time.sleep(self.args.pause)
-            os.kill(self.engine(), signal.SIGKILL)
+            if self.args.killer:
+                subprocess.run(self.args.killer, shell=True, check=True)
+            else:
+                os.kill(self.engine(), signal.SIGKILL)
             start = time.monotonic()
             while time.monotonic() - start < 60:
                 time.sleep(0.02)
@@ -309,6 +313,7 @@ def main():
     p.add_argument("--seconds", type=float, default=86400)
     p.add_argument("--at-a-time", type=int, default=64)
     p.add_argument("--kill", type=int, default=0)
+    p.add_argument("--killer")
     p.add_argument("--pause", type=float, default=3)
     p.add_argument("--load", type=float, default=58)
     return 0 if Soak(p.parse_args()).run() else 1

@@ -4,13 +4,13 @@ import json
 import re
 import time
 
-from conftest import TANDEM
+from testbed import TANDEM
 
 MODEL = "models/lexicon"
 PORT = 8000
 URL = f"http://127.0.0.1:{PORT}"
-RANKS = r"tandem worker"
-ALL = r"tandem (serve|worker|agent)|mpirun|orted"
+RANKS = r"tandem (worker|run|bench) "
+ALL = r"tandem (serve|worker|run|bench|agent)|mpirun|orted"
 
 
 class Served:
@@ -73,6 +73,6 @@ def rank(bed, host):
     """The outer pid of the rank on a host."""
     found = bed.processes(host, RANKS)
     # mpirun and ssh have the rank's command line in theirs
-    own = [p for p, c in found if not re.search(r"mpirun|ssh|orted", c)]
+    own = [p for p, c in found if "--world" in c and not re.search("mpirun|ssh|orted", c)]
     assert len(own) == 1, found
     return own[0]

@@ -379,7 +379,7 @@ static void sentences(void **state)
          "no interface on the chosen network",
          true},
         {{"ORTE has lost communication with a remote daemon.", "",
-          "  HNP daemon   : [[1,0],0] on node x Remote daemon: [[1,0],1] on node "
+          "  HNP daemon   : [[1,0],0] on node spark-1 Remote daemon: [[1,0],1] on node "
           "192.168.200.13"},
          205,
          TD_E_PEER,
@@ -400,6 +400,7 @@ static void sentences(void **state)
         assert_int_equal(td_watch_late(w, 100.1, &err), t[i].fatal);
         struct td_error e = cause(w, t[i].status, NULL);
         assert_int_equal(e.code, t[i].code);
+        assert_null(strchr(e.why, '\r'));
         if (!strstr(e.what, t[i].what))
             fail_msg("%s: %s", t[i].lines[0], e.what);
         td_watch_free(w);
