@@ -97,6 +97,7 @@ make_gguf() {
 }
 
 prepare() {
+    local format
     mkdir -p "$dir"
     [ -x "$TANDEM" ] || fail "$TANDEM is missing: make"
     get_source || fail "cannot get llama.cpp, see $log"
@@ -104,7 +105,7 @@ prepare() {
     if [ ! -e "$model" ]; then
         build/make_model "$model" --preset bench-moe || fail "cannot make $model"
     fi
-    for kind in q8_0 bf16; do
-        make_gguf "$kind" || fail "cannot write $gguf/$kind.gguf, see $log"
+    for format in q8_0 bf16; do
+        make_gguf "$format" || fail "cannot write $gguf/$format.gguf, see $log"
     done
 }

@@ -136,8 +136,9 @@ static void counters(void **state)
 struct watch {
     struct td_supervisor *s;
     int lost, stop_after, events, words, rank;
+    bool works; /* an event says that it does */
     struct td_error last;
-    double wait;
+    double wait, longest;
     char line[100], word[100];
 };
 
@@ -160,6 +161,8 @@ static void on_event(void *self, const char *line, size_t n)
 {
     struct watch *w = self;
     w->events++;
+    if (w->works)
+        td_supervisor_works(w->s);
     (void)snprintf(w->line, sizeof(w->line), "%.*s", (int)n, line);
 }
 
@@ -176,6 +179,7 @@ static void on_lost(void *self, const struct td_error *why, double wait)
     struct watch *w = self;
     w->last = *why;
     w->wait = wait;
+    w->longest = TD_MAX(w->longest, wait);
     if (++w->lost == w->stop_after)
         td_supervisor_stop(w->s);
 }
@@ -200,9 +204,8 @@ static enum td_status supervise(struct watch *w, const char *script, int stop_af
                                      .words = on_words,
                                      .lost = on_lost,
                                      .round = on_round};
-    memset(w, 0, sizeof(*w));
+    *w = (struct watch){.stop_after = stop_after, .works = w->works};
     td_error_init(err);
-    w->stop_after = stop_after;
     (void)snprintf(text, sizeof(text), "%s", script);
     assert_int_equal(td_supervisor_new(&p, &w->s, err), TD_OK);
     enum td_status st = td_supervisor_run(w->s, err);
@@ -212,7 +215,7 @@ static enum td_status supervise(struct watch *w, const char *script, int stop_af
 
 static void restarts(void **state)
 {
-    struct watch w;
+    struct watch w = {.works = false};
     struct td_error err;
     (void)state;
     assert_int_equal(
@@ -227,9 +230,22 @@ static void restarts(void **state)
     assert_true(w.wait > 0.1); /* longer than the first */
 }
 
+/* Deaths with work between them are no row: never a longer wait, never the last. */
+static void works_between(void **state)
+{
+    struct watch w = {.works = true};
+    struct td_error err;
+    (void)state;
+    assert_int_equal(supervise(&w, "echo '{\"event\":\"x\"}'; kill -9 $$",
+                               TD_MAX_ENGINE_FAILURES + 2, &err),
+                     TD_OK);
+    assert_int_equal(w.lost, TD_MAX_ENGINE_FAILURES + 2);
+    assert_true(w.wait > 0 && w.longest < 0.15);
+}
+
 static void orderly_failure(void **state)
 {
-    struct watch w;
+    struct watch w = {.works = false};
     struct td_error err;
     (void)state;
     assert_int_equal(
@@ -368,15 +384,11 @@ static void mpirun_gets_the_line(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(causes),
-        cmocka_unit_test(missing_program),
-        cmocka_unit_test(counters),
-        cmocka_unit_test(restarts),
-        cmocka_unit_test(orderly_failure),
-        cmocka_unit_test(stubborn_engine),
-        cmocka_unit_test(silent_rank),
-        cmocka_unit_test(mpirun_fails),
-        cmocka_unit_test(mpirun_gets_the_line),
+        cmocka_unit_test(causes),          cmocka_unit_test(missing_program),
+        cmocka_unit_test(counters),        cmocka_unit_test(restarts),
+        cmocka_unit_test(works_between),   cmocka_unit_test(orderly_failure),
+        cmocka_unit_test(stubborn_engine), cmocka_unit_test(silent_rank),
+        cmocka_unit_test(mpirun_fails),    cmocka_unit_test(mpirun_gets_the_line),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
