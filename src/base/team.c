@@ -38,23 +38,24 @@ struct span {
     pthread_t id;
 };
 
+/* NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): lines of their own */
 struct td_team {
-    struct span *spans;
-    size_t span_bytes;
-    int threads, started;
-    const struct td_cores *cores;
-    double spin; /* seconds */
-
-    /* The loop. */
-    td_team_fn fn;
-    void *arg;
-    int64_t n, step;
-
     TD_ALIGNED(LINE) _Atomic uint32_t done; /* chunks of this loop */
     TD_ALIGNED(LINE) _Atomic int sleepers;  /* threads that have to be woken */
     _Atomic uint32_t awaited; /* chunks that the caller sleeps for, 0: it is awake */
     pthread_mutex_t lock;     /* guards sleeping, not the loop */
     pthread_cond_t work, finished;
+
+    struct span *spans;
+    size_t span_bytes;
+    const struct td_cores *cores;
+    double spin; /* seconds */
+    int threads, started;
+
+    /* The loop. */
+    td_team_fn fn;
+    void *arg;
+    int64_t n, step;
 };
 
 static _Thread_local int own_index;
@@ -65,9 +66,9 @@ int td_team_index(void)
     return own_index;
 }
 
-int td_team_threads(const struct td_team *team)
+int td_team_threads(const struct td_team *p)
 {
-    return team->threads;
+    return p->threads;
 }
 
 static uint64_t word_of(uint32_t next, uint32_t end)

@@ -37,17 +37,16 @@ enum td_status td_team_new(int threads, const struct td_cores *cores,
                            struct td_team **out, struct td_error *err);
 
 /* Ends the threads, and the binding of a caller that calls it. NULL is allowed. */
-void td_team_free(struct td_team *team);
+void td_team_free(struct td_team *p);
 
 /* Calls fn for all items 0 .. n, `step` of them at a time (0: chosen, for items that
  * cost the same), and returns when all are done. How items are shared out is not
  * fixed; what one thread wrote before its items were done is seen by the caller and by
  * later loops. One loop at a time, called by one thread that belongs to no team; fn calls
  * no loop. */
-void td_team_run(struct td_team *team, int64_t n, int64_t step, td_team_fn fn,
-                 void *arg);
+void td_team_run(struct td_team *p, int64_t n, int64_t step, td_team_fn fn, void *arg);
 
-int td_team_threads(const struct td_team *team);
+int td_team_threads(const struct td_team *p);
 
 /* Number of the calling thread in its team, 0 for the one that calls loops. */
 int td_team_index(void);

@@ -575,7 +575,7 @@ enum td_status td_load(const struct td_model_dir *dir, const struct td_piece *pi
             .calls = l.calls,
             .seconds = (double)(td_clock_ns() - l.start_ns) * 1e-9,
             .threads = threads,
-            .staging = threads * areas * bytes,
+            .staging = (int64_t)threads * areas * bytes,
         };
     td_load_plan_release(&l.plan);
     return s;
