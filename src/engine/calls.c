@@ -42,7 +42,7 @@ static enum td_status make_logits(struct td_engine *e, struct td_error *err)
 static enum td_status make_candidates(struct td_engine *e, struct td_error *err)
 {
     size_t out = (size_t)e->plan.limits.max_out, ranks = (size_t)e->comm->ranks;
-    if (!td_model_candidates(e->model))
+    if (!e->plan.limits.vocab || !e->dev->ops.candidates)
         return TD_OK;
     e->own = td_calloc(out, sizeof(*e->own));
     if (is_rank0(e) && ranks > 1) {
