@@ -223,7 +223,7 @@ static void look_at_time(const char *root, const struct layout *l, const char *p
 double td_sysmem_processors(const char *root)
 {
     struct td_buf b, groups;
-    double least = INFINITY;
+    double least = (double)INFINITY;
     td_buf_init(&b, (size_t)(1 * TD_MIB));
     td_buf_init(&groups, (size_t)(1 * TD_MIB));
     slurp(root, "proc/self/cgroup", &groups);

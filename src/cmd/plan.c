@@ -399,7 +399,7 @@ static void text_speed(struct td_buf *b, const struct facts *f)
                     "decode      about %.3g tokens/s for one sequence: %.3g GB a token "
                     "and host at %.0f %% of %.1f GB/s (measured now)",
                     f->decode,
-                    (double)f->ranks[0].token_bytes * (f->n_ranks / f->hosts) * 1e-9,
+                    (double)(f->ranks[0].token_bytes * (f->n_ranks / f->hosts)) * 1e-9,
                     100 * TD_PLAN_DECODE_SHARE, f->rates.memory * 1e-9);
     else
         td_buf_adds(b,

@@ -267,7 +267,8 @@ enum td_status td_engine_obey(struct td_engine *e, const struct td_step *step,
                               struct td_error *err)
 {
     for (int32_t i = 0; i < step->n_copies; i++) {
-        int32_t to = step->copies[2 * i], from = step->copies[2 * i + 1];
+        const int32_t *pair = step->copies + 2 * (size_t)i;
+        int32_t to = pair[0], from = pair[1];
         if (to < 0 || from < 0 || to >= e->cache.n_slots || from >= e->cache.n_slots)
             return td_error_set(err, TD_E_PEER, "rank 0 copies a state from nowhere");
         td_cache_copy_state(e->model, &e->cache, to, from);

@@ -211,7 +211,7 @@ enum td_status td_engine_device_open(const struct td_engine_params *p,
         td_error_why(err, "devices are auto, cpu, cuda and cuda:N");
     }
     s = all_open(&o, s, err);
-    if (s == TD_OK && o.comm->ranks > 1 && o.dev->ops.join)
+    if (s == TD_OK && o.dev && o.comm->ranks > 1 && o.dev->ops.join)
         s = join(&o, err);
     if (s == TD_OK)
         *out = o.dev;

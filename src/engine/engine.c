@@ -142,7 +142,7 @@ static enum td_status make_plan(struct td_engine *e, struct td_error *err)
 {
     const struct td_engine_params *p = &e->params;
     struct td_plan_asked asked = td_engine_asked(p);
-    struct td_plan_room room;
+    struct td_plan_room room = {0};
     enum td_status s = agree(e, plan(e, &asked, &room, err), err);
     if (s == TD_OK && p->world) {
         s = agree_on_plan(e, err);

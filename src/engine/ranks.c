@@ -123,9 +123,9 @@ static uint64_t resident(void)
         (void)close(fd);
     const char *at = n > 0 ? text : "", *end = at + TD_MAX(n, 0);
     long page = sysconf(_SC_PAGESIZE);
-    return number(&at, end, &pages) && number(&at, end, &pages) && page > 0
-               ? pages * (uint64_t)page
-               : 0;
+    bool known = number(&at, end, &pages); /* its size */
+    known = known && number(&at, end, &pages);
+    return known && page > 0 ? pages * (uint64_t)page : 0;
 }
 
 /* Both are the kernel's to tell, and cost some reads of small files. */

@@ -36,8 +36,8 @@ struct td_mpi_job {
                                ended by NULL; unset ones are left out */
 };
 
-/* Appends the words to `out`. */
-enum td_status td_mpi_line(const struct td_mpi_job *job, struct td_argv *out,
+/* Appends the words to `a`. */
+enum td_status td_mpi_line(const struct td_mpi_job *job, struct td_argv *a,
                            struct td_error *err);
 
 /* The host (index) that runs a rank. */

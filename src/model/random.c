@@ -60,8 +60,8 @@ static const struct {
 static uint64_t seed_of(const struct td_model *m, const struct td_weight *w)
 {
     uint64_t s = td_random_word(m->random, (uint64_t)w->role);
-    s = td_random_word(s, (uint64_t)(w->layer + 1));
-    return td_random_word(s, (uint64_t)(w->expert + 1));
+    s = td_random_word(s, (uint64_t)((int64_t)w->layer + 1));
+    return td_random_word(s, (uint64_t)((int64_t)w->expert + 1));
 }
 
 /* An even spread over -r .. r has the deviation r / sqrt(3). Elements of an embedding

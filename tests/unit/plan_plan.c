@@ -181,7 +181,7 @@ static int number_behind(const char *text, const char *word)
     const char *at = strstr(text, word);
     if (!at)
         fail_msg("no \"%s\" in: %s", word, text);
-    return at ? atoi(at + strlen(word)) : 0; /* NOLINT(cert-err34-c): our own text */
+    return at ? (int)strtol(at + strlen(word), NULL, 10) : 0;
 }
 
 /* The refusal has both numbers; what it offers fits, and just so. */
