@@ -163,6 +163,8 @@ $(CUDA_LIB): $(CUDA_OBJ) $(B)/cuda/base.a
 		$(firstword $(wildcard $(CUDA_HOME)/lib64/libcudart_static.a \
 		$(CUDA_HOME)/lib/libcudart_static.a) -lcudart_static) -lm -ldl -lrt -pthread
 
+cuda-host: $(CUDA_HOST) $(CUDA_BASE)  # all of it that a C compiler builds
+
 $(B)/%.cu.o: src/%.cu $(B)/cuda_flags Makefile
 	@mkdir -p $(@D)
 	@$(say) NVCC $<
@@ -262,7 +264,7 @@ bundle: all  ## a relocatable folder dist/tandem-VERSION-ARCH with all that it n
 	@$(CC) $(ALLFLAGS) -Wl,--disable-new-dtags,-rpath,'$$ORIGIN/../lib' \
 		-o $(B)/tandem-bundle $(B)/cmd/main.o $(LIB) $(LDFLAGS) $(LDLIBS)
 	@tools/bundle.sh $(B)/tandem-bundle dist/tandem-$(VERSION)-$(ARCH) \
-		$(if $(HAVE_MPI),$(MPI_LIB))
+		$(if $(HAVE_MPI),$(MPI_LIB)) $$(ls $(CUDA_LIB) 2>/dev/null)
 
 cross:  ## the aarch64 program, its unit tests under qemu
 	@tools/cross.sh || [ $$? -eq 77 ]

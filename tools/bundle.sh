@@ -6,7 +6,7 @@
 #   tools/bundle.sh PROGRAM FOLDER [LIBRARY...]
 #
 # LIBRARY is one of the program's own that it loads when it needs it; what such a one
-# needs in turn (Open MPI, whose parts must be of one build) has to be on the host.
+# needs in turn (Open MPI, whose parts must be of one build; a driver) has to be on the host.
 # PROGRAM was linked with the run path $ORIGIN/../lib. FOLDER gets bin/tandem, lib/ (every
 # shared library the program loads, but for those of the C library, which have to match
 # the kernel and the loader of the host), models/lexicon and the licences. The C library
@@ -42,6 +42,7 @@ done < <(ldd "$program")
 
 for library in "$@"; do
     install -m 755 "$library" "$folder/lib"
+    strip --strip-unneeded "$folder/lib/$(basename "$library")"
 done
 
 # The trial.

@@ -63,6 +63,12 @@ build=(make --no-print-directory -s -j2 B="$out" AR="$triple-ar"
     CC="$triple-gcc --sysroot=$root"
     LDFLAGS="-Wl,-rpath-link,$lib:$root/lib/$triple")
 "${build[@]}" "$out/tandem"
+nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
+if [ -f "$(dirname "$(dirname "$nvcc")")/include/cuda_runtime_api.h" ]; then
+    "${build[@]}" WERROR=1 B="$out/cuda" cuda-host
+else
+    echo "cross: the host side of the CUDA shelf is left out: no CUDA headers"
+fi
 
 export TEST_RUNNER="qemu-aarch64 -L $root" TEST_TIMEOUT=900
 $TEST_RUNNER "$out/tandem" --version

@@ -49,7 +49,7 @@ static void daemons(const struct td_mpi_job *job, struct td_argv *a)
         return;
     }
     /* An allocation that happens to be around is not ours to use. */
-    mca(a, "plm", "^slurm");
+    mca(a, "plm", job->cluster->n < 2 ? "isolated" : "^slurm"); /* alone: without ssh */
     mca(a, "ras", "^slurm");
     if (job->cluster->n < 2)
         return;

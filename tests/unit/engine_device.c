@@ -107,8 +107,12 @@ static void *work(void *self)
     struct rank r = {0};
     td_error_init(&j->err);
     j->status = open_rank(j, &r);
+    if (j->status == TD_OK) /* in one process, freeing waits for the sums of others */
+        j->status = j->comm->ops->barrier(j->comm, &j->err);
     if (j->status == TD_OK)
         j->status = run(j, &r);
+    if (j->status == TD_OK)
+        j->status = j->comm->ops->barrier(j->comm, &j->err);
     td_cache_release(&r.cache);
     td_model_free(r.model);
     if (r.dev)
