@@ -153,6 +153,18 @@ static void slurm(void **state)
     assert_has(line_of(&job), " --mca plm ^slurm --mca ras ^slurm ");
 }
 
+/* Ranks of one host need no ssh, which may not be there. */
+static void alone(void **state)
+{
+    struct td_cluster c = cluster_of(1);
+    struct td_mpi_job job = {
+        .mpirun = "mpirun", .cluster = &c, .ranks = 2, .command = command};
+    (void)state;
+    const char *line = line_of(&job);
+    assert_has(line, " --mca plm isolated ");
+    assert_not(line, "ssh");
+}
+
 static void uneven(void **state)
 {
     struct td_cluster c = cluster_of(2);
@@ -266,10 +278,11 @@ static void probing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_host),  cmocka_unit_test(several_hosts),
-        cmocka_unit_test(slurm),     cmocka_unit_test(uneven),
-        cmocka_unit_test(no_memory), cmocka_unit_test(versions),
-        cmocka_unit_test(finding),   cmocka_unit_test(probing),
+        cmocka_unit_test(one_host), cmocka_unit_test(several_hosts),
+        cmocka_unit_test(slurm),    cmocka_unit_test(alone),
+        cmocka_unit_test(uneven),   cmocka_unit_test(no_memory),
+        cmocka_unit_test(versions), cmocka_unit_test(finding),
+        cmocka_unit_test(probing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

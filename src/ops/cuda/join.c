@@ -41,7 +41,6 @@ static struct nccl {
                   cudaStream_t stream);
     int (*state)(void *comm, int *result);
     int (*abort)(void *comm);
-    int (*destroy)(void *comm);
     const char *(*text)(int result);
 } nccl;
 
@@ -63,7 +62,6 @@ bool td_cuda_join_can(void)
            symbol(lib, "ncclCommInitRank", &nccl.init) &&
            symbol(lib, "ncclCommGetAsyncError", &nccl.state) &&
            symbol(lib, "ncclCommAbort", &nccl.abort) &&
-           symbol(lib, "ncclCommDestroy", &nccl.destroy) &&
            symbol(lib, "ncclGetErrorString", &nccl.text) &&
            symbol(lib, "ncclAllGather", &nccl.gather);
 }
@@ -186,8 +184,8 @@ enum td_status td_cuda_join_open(struct td_cuda_join *j, const struct td_join *h
 
 void td_cuda_join_close(struct td_cuda_join *j)
 {
-    if (j->nccl)
-        (void)(j->failure.code == TD_OK ? nccl.destroy(j->nccl) : nccl.abort(j->nccl));
+    if (j->nccl) /* its other end, ncclCommDestroy(), waits for the other ranks */
+        (void)nccl.abort(j->nccl);
     (void)cudaFreeHost(j->host);
     *j = (struct td_cuda_join){0};
 }

@@ -160,11 +160,13 @@ static enum td_status cuda_alloc(struct td_dev *dev, size_t bytes, const char *l
 static void cuda_close(struct td_dev *dev)
 {
     struct td_cuda *cuda = enter(dev);
+    if (cuda->ctx.stream) /* pinned memory does not wait for those who use it */
+        (void)cudaStreamSynchronize(cuda->ctx.stream);
     (void)td_cuda_stage_close(&cuda->stage);
-    td_cuda_join_close(&cuda->join);
     for (int i = 0; i < cuda->n_recorded; i++)
         if (cuda->recorded[i].graph)
             (void)cudaGraphExecDestroy(cuda->recorded[i].graph);
+    td_cuda_join_close(&cuda->join); /* recorded steps hold on to it */
     for (int i = 0; i < SLOTS; i++)
         if (cuda->slot_free[i])
             (void)cudaEventDestroy(cuda->slot_free[i]);
