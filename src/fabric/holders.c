@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Who holds memory: processes of the host by their resident memory, processes on GPUs
- * through NVML, and the container that each belongs to. See facts.h.
+ * through NVML, and the container that each belongs to. See facts.h. (The reader of GPUs
+ * was developed against a stand-in for NVML; not run on hardware.)
  */
 #define _POSIX_C_SOURCE 200809L
 #include "fabric/fabric_int.h"
