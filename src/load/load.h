@@ -5,10 +5,12 @@
  *
  * A tensor is viewed as a matrix [rows][cols] in row-major order, whatever its shape: a
  * fused expert tensor [E, R, C] as [E * R][C], a vector as [1][n]. A piece is a
- * rectangle of that matrix. Pieces with all columns are read in large runs; others row
- * by row, so that the bytes read stay within 3 % of the bytes asked for.
+ * rectangle of that matrix. Pieces with all columns are read in large runs; of others only
+ * the columns, so that the bytes read stay within 3 % of the bytes asked for: long rows
+ * one by one, short ones copied out of the page cache through a mapped window, for there
+ * a system call a row would cost several times the copy.
  *
- * Nothing is mapped. Reading and packing overlap; memory beyond the caller's is the
+ * Nothing stays mapped. Reading and packing overlap; memory beyond the caller's is the
  * staging buffers, bounded by `staging`. When the weights are large next to the host's
  * memory the page cache is told to forget what was read.
  */

@@ -179,7 +179,8 @@ static enum td_status add_spans(struct planner *k, const struct placed *at,
 static enum td_status add_rows(struct planner *k, const struct placed *at,
                                int64_t n_rows)
 {
-    int64_t fit = TD_MAX(k->chunk / at->slice, 1);
+    /* in the file, so that what is mapped of it stays small too */
+    int64_t fit = TD_MAX(k->chunk / at->pitch, 1);
     enum td_status s = TD_OK;
     for (int64_t row = 0; row < n_rows && s == TD_OK; row += fit) {
         int64_t offset = at->offset + row * at->pitch;

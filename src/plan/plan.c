@@ -148,7 +148,9 @@ static void process_of(const struct planner *k, struct td_plan *p)
         .samplers = samplers * (int64_t)td_sampler_bytes(vocab, l->max_len),
         .threads = (int64_t)k->dev->threads * THREAD_BYTES,
         .lists = p->bytes.lists,
-        .staging = td_load_staging(&load, p->bytes.weights)};
+        /* columns are copied out of as much of the page cache as there is staging */
+        .staging =
+            td_load_staging(&load, p->bytes.weights) * (part.count < vocab ? 2 : 1)};
 }
 
 /* Sizes under these limits, with so many blocks and saved states. */

@@ -361,14 +361,19 @@ static void failing_reads(void **state)
     const struct td_load_opts opts = {.threads = 2};
     struct td_error err;
     (void)state;
-    for (long n = 1; n < 40; n++) {
+    long n = 1;
+    for (;; n++) {
         td_pread_fail_at(n, EIO);
-        assert_int_equal(load(&opts, NULL, &err), TD_E_IO);
+        enum td_status s = load(&opts, NULL, &err);
         td_pread_fail_at(0, 0);
+        if (s == TD_OK)
+            break;
+        assert_int_equal(s, TD_E_IO);
         check_error(&err, TD_E_IO, "Input/output error");
         assert_non_null(strstr(err.what, "model.safetensors at byte"));
         assert_non_null(strstr(err.what, "(tensor "));
     }
+    assert_true(n > 4);
     td_pread_fail_at(1, 0);
     assert_int_equal(load(&opts, NULL, &err), TD_E_TRUNCATED);
     td_pread_fail_at(0, 0);
@@ -388,6 +393,49 @@ static void file_that_shrinks(void **state)
     assert_non_null(strstr(err.why, "bytes were expected at byte"));
     assert_int_equal(unlink(path), 0);
     assert_int_equal(load(&(struct td_load_opts){0}, NULL, &err), TD_E_NOT_FOUND);
+}
+
+static enum td_status ignore(void *self, const struct td_piece *piece, int64_t row0,
+                             int64_t n_rows, const void *bytes, struct td_error *err)
+{
+    (void)self;
+    (void)piece;
+    (void)row0;
+    (void)n_rows;
+    (void)bytes;
+    (void)err;
+    return TD_OK;
+}
+
+/* Columns of short rows come through a mapped window: a file that ends inside it is an
+ * error all the same. */
+static void columns_that_are_gone(void **state)
+{
+    char path[512];
+    struct ckpt c;
+    struct td_model_dir dir;
+    struct td_error err;
+    (void)state;
+    ckpt_init(&c);
+    ckpt_file(&c, "model.safetensors",
+              "{\"w\":{\"dtype\":\"U8\",\"shape\":[4096,512],"
+              "\"data_offsets\":[0,2097152]}}",
+              2097152);
+    assert_int_equal(td_model_dir_open(c.dir, &dir, NULL), TD_OK);
+    ckpt_path(&c, "model.safetensors", path);
+    struct td_piece p = {
+        .rows = 4096, .cols = 512, .n_rows = 4096, .col0 = 256, .n_cols = 256};
+    struct td_load_stats stats;
+    struct td_load_opts opts = {.threads = 2};
+    td_error_init(&err);
+    assert_int_equal(td_load(&dir, &p, 1, &opts, ignore, NULL, &stats, &err), TD_OK);
+    assert_int_equal(stats.read, 4096 * 256);
+    assert_int_equal(truncate(path, 1000000), 0);
+    assert_int_equal(td_load(&dir, &p, 1, &opts, ignore, NULL, NULL, &err),
+                     TD_E_TRUNCATED);
+    check_error(&err, TD_E_TRUNCATED, "ends at byte 1000000");
+    td_model_dir_release(&dir);
+    ckpt_release(&c);
 }
 
 static void failing_callback(void **state)
@@ -481,10 +529,19 @@ int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
-        TEST(every_byte_once),     TEST(to_their_places),  TEST(copied_later),
-        TEST(nothing_to_load),     TEST(pieces_outside),   TEST(failing_reads),
-        TEST(file_that_shrinks),   TEST(failing_callback), TEST(cancelled),
-        TEST(failing_allocations), TEST(too_long_a_row),   TEST(events),
+        TEST(every_byte_once),
+        TEST(to_their_places),
+        TEST(copied_later),
+        TEST(nothing_to_load),
+        TEST(pieces_outside),
+        TEST(failing_reads),
+        TEST(file_that_shrinks),
+        TEST(failing_callback),
+        TEST(cancelled),
+        TEST(failing_allocations),
+        TEST(too_long_a_row),
+        TEST(events),
+        cmocka_unit_test(columns_that_are_gone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
