@@ -78,6 +78,18 @@ static void add_up(struct td_startup *s)
     }
 }
 
+/* What was planned, and what it came to. */
+static void take_plan(struct td_startup_rank *r, const char *event, const json_t *nums)
+{
+    if (event && strcmp(event, "plan") == 0) {
+        r->planned = json_number_value(json_object_get(nums, "peak"));
+        r->limit = json_number_value(json_object_get(nums, "limit"));
+        r->peak = 0;
+    } else if (event && strcmp(event, "memory") == 0) {
+        r->peak = json_number_value(json_object_get(nums, "peak"));
+    }
+}
+
 void td_startup_event(struct td_startup *s, const char *line, size_t n)
 {
     json_t *o = NULL;
@@ -97,6 +109,7 @@ void td_startup_event(struct td_startup *s, const char *line, size_t n)
             r->rate = json_number_value(json_object_get(nums, "rate"));
             r->left = json_number_value(json_object_get(nums, "left"));
         }
+        take_plan(r, json_string_value(json_object_get(o, "event")), nums);
         if (host)
             (void)snprintf(r->host, sizeof(r->host), "%s", host);
         r->heard_at = td_clock_now();
@@ -149,8 +162,10 @@ static void ranks_array(const struct td_startup *s, double now, struct td_buf *b
         td_reply_text(b, "phase", td_phase_name(r->phase));
         td_buf_addf(b,
                     ",\"bytes\":%.0f,\"of\":%.0f,\"rate\":%.0f,\"resident\":%.0f,"
-                    "\"available\":%.0f,\"silent\":%.1f}",
-                    r->bytes, r->of, r->rate, r->resident, r->available,
+                    "\"available\":%.0f,\"planned\":%.0f,\"limit\":%.0f,"
+                    "\"peak\":%.0f,\"silent\":%.1f}",
+                    r->bytes, r->of, r->rate, r->resident, r->available, r->planned,
+                    r->limit, r->peak,
                     r->heard_at > 0 ? TD_MAX(now - r->heard_at, 0) : 0);
     }
     td_buf_addc(b, ']');

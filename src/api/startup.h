@@ -28,6 +28,8 @@ struct td_startup_rank {
     enum td_phase phase;
     double bytes, of, rate, left; /* of its weights; left: seconds */
     double resident, available;   /* bytes: of the process, on the host; 0: unknown */
+    double planned, limit, peak;  /* bytes of its process: by the plan, what it may be,
+                                     the most until it was warm; 0: unknown */
     double heard_at;              /* when it was heard of last */
 };
 

@@ -377,6 +377,10 @@ static void print_table(const struct bench *b)
            "Gop/s\n",
            b->info.level, b->info.threads, first->limits.read * 1e-9,
            first->limits.f32 * 1e-9, first->limits.bf16 * 1e-9);
+    printf("memory    planned %.1f MB for the process, peak until warm %.1f MB "
+           "(%+.2f %%)\n",
+           (double)b->info.plan.peak * 1e-6, (double)b->info.peak * 1e-6,
+           100 * ((double)b->info.peak / (double)b->info.plan.peak - 1));
     if (b->info.ranks > 1)
         printf("ranks     %d, this is the first one's part\n", b->info.ranks);
     for (int i = 0; i < b->n_points; i++) {

@@ -101,6 +101,12 @@ static void add_ranks(struct td_buf *b, const json_t *s)
             td_buf_addf(b, "; %.2f GiB resident, %.2f GiB left there",
                         num(r, "resident") / (double)TD_GIB,
                         num(r, "available") / (double)TD_GIB);
+        if (num(r, "planned") > 0)
+            td_buf_addf(b, "; planned %.2f GiB of %.2f",
+                        num(r, "planned") / (double)TD_GIB,
+                        num(r, "limit") / (double)TD_GIB);
+        if (num(r, "peak") > 0)
+            td_buf_addf(b, ", peak %.2f", num(r, "peak") / (double)TD_GIB);
         if (num(r, "silent") > 1)
             td_buf_addf(b, "; silent for %.1f s", num(r, "silent"));
         td_buf_addc(b, '\n');

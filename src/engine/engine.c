@@ -63,14 +63,16 @@ static enum td_status allocate(struct td_engine *e, struct td_error *err)
 }
 
 /* What the process has taken at most, against what was planned. */
-static void emit_memory(const struct td_engine *e)
+static void emit_memory(struct td_engine *e)
 {
     struct td_sysmem mem;
-    if (td_sysmem_read("", &mem, NULL) == TD_OK)
-        td_event("memory", (struct td_num[]){{"peak", (double)mem.resident_peak},
-                                             {"planned", (double)e->plan.peak},
-                                             {"device", (double)e->dev->used},
-                                             {NULL, 0}});
+    if (td_sysmem_read("", &mem, NULL) != TD_OK)
+        return;
+    e->peak = mem.resident_peak;
+    td_event("memory", (struct td_num[]){{"peak", (double)mem.resident_peak},
+                                         {"planned", (double)e->plan.peak},
+                                         {"device", (double)e->dev->used},
+                                         {NULL, 0}});
 }
 
 /* A token through both paths; proves that the weights make sense. */
@@ -265,6 +267,7 @@ void td_engine_info(const struct td_engine *e, struct td_engine_info *out)
                                    .used = (int64_t)e->dev->used,
                                    .bytes = e->plan.bytes,
                                    .plan = e->plan,
+                                   .peak = e->peak,
                                    .load = e->load,
                                    .ranks = e->comm->ranks,
                                    .comm = e->comm->counts};

@@ -71,6 +71,7 @@ struct td_engine_info {
     struct td_model_bytes bytes;
     struct td_plan plan;
     int64_t used; /* bytes of device memory */
+    int64_t peak; /* of the process, until the engine was warm */
     struct td_load_stats load;
     int ranks;
     struct td_comm_counts comm; /* of all steps so far, on this rank */

@@ -12,6 +12,7 @@
 struct td_engine {
     struct td_engine_params params;
     struct td_plan plan;
+    int64_t peak; /* of the process, until it was warm */
     struct td_dev *dev;
     struct td_comm *comm;
     struct td_model *model;
