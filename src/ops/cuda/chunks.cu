@@ -202,20 +202,27 @@ TD_DEVICE void load_units(const struct td_delta_args &a, int32_t row, int32_t n,
     }
 }
 
-/* T = (I + A)^-1 for a strictly lower A; four threads work on a column, which depends on
- * itself alone. */
+/* T = (I + A)^-1 for a strictly lower A, on and below the diagonal; four threads work on a
+ * column, which depends on itself alone. Row col + r of the column is kept by the thread
+ * whose part is r % 4. */
 TD_DEVICE void invert(const float *A, float *T)
 {
     int col = (int)threadIdx.x / 4, part = (int)threadIdx.x % 4;
-    for (int i = 0; i < C; i++) {
+    float own[C / 4] = {};
+#pragma unroll
+    for (int r = 0; r < C; r++) {
+        const float *row = A + min(col + r, C - 1) * PITCH + col + part;
         float sum = 0.0f;
-        for (int j = col + part; j < i; j += 4)
-            sum = fmaf(A[i * PITCH + j], T[j * PITCH + col], sum);
+#pragma unroll
+        for (int m = 0; 4 * m < r; m++)
+            if (4 * m + part < r && col + r < C)
+                sum = fmaf(row[4 * m], own[m], sum);
         sum += __shfl_xor_sync(0xffffffff, sum, 1);
         sum += __shfl_xor_sync(0xffffffff, sum, 2);
-        if (part == 0)
-            T[i * PITCH + col] = (i == col ? 1.0f : 0.0f) - sum;
-        __syncwarp();
+        float t = (r == 0 ? 1.0f : 0.0f) - sum;
+        own[r / 4] = r % 4 == part ? t : own[r / 4];
+        if (part == 0 && col + r < C)
+            T[(col + r) * PITCH + col] = t;
     }
 }
 

@@ -47,17 +47,22 @@ TD_DEVICE float td_round_bf16(float x)
     return td_from_bf16(td_to_bf16(x));
 }
 
-/* Bytes 0 and 1 of w, two e4m3 numbers, as bf16, exactly: exponent and fraction move to
- * their place, and a product with 2^120 mends the bias, subnormal numbers included. The
- * two codes of NaN read as +-480. */
+/* Bytes 0 and 1 of w, two e4m3 numbers, as bf16, exactly: by way of f16 and f32, of which
+ * the upper halves hold all bits. */
 TD_DEVICE uint32_t td_expand_e4m3x2(uint32_t w)
 {
-    const uint32_t bias = 0x7b807b80; /* 2^120, 2^120 */
-    const uint32_t zero = 0x80008000; /* -0, -0 */
-    uint32_t t = __byte_perm(w, 0, 0x1404), r;
-    t = ((t >> 4) & 0x07f007f0) | (t & 0x80008000);
-    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(t), "r"(bias), "r"(zero));
-    return r;
+    uint32_t lo, hi;
+    asm("{\n\t"
+        ".reg .b32 both;\n\t"
+        ".reg .b16 low, high;\n\t"
+        "cvt.rn.f16x2.e4m3x2 both, %2;\n\t"
+        "mov.b32 {low, high}, both;\n\t"
+        "cvt.f32.f16 %0, low;\n\t"
+        "cvt.f32.f16 %1, high;\n\t"
+        "}"
+        : "=r"(lo), "=r"(hi)
+        : "h"((uint16_t)w));
+    return __byte_perm(lo, hi, 0x7632);
 }
 
 TD_DEVICE float td_from_e4m3(uint8_t x)

@@ -25,6 +25,7 @@ enum {
     GROUP_THREADS = 1024,
     TILE_INTS = 3,
     FEW_ROWS = 4,
+    FEW_WARPS = 4,
     JOIN_THREADS = 512,
     JOIN_WARPS = JOIN_THREADS / WARP
 };
@@ -171,7 +172,7 @@ TD_DEVICE void store_mid(const struct net &f, int32_t choice, int64_t n, float g
 
 /* NW = 2 is inner, NW = 1 is outer. The 16 weight rows are 8 of gate and the same 8 of
  * up, or 16 of down. */
-template <int TYPE, int PLANES, int NW>
+template <int TYPE, int PLANES, int NW, int W>
 TD_DEVICE void net_small(const struct net &f, const int32_t *choice, int32_t expert,
                          float *shared)
 {
@@ -189,7 +190,7 @@ TD_DEVICE void net_small(const struct net &f, const int32_t *choice, int32_t exp
     float total[1];
     int32_t of = choice[g];
     x[0] = of < 0 ? NULL : f.x + (int64_t)(of / f.per_row) * f.blocks * KB;
-    small_run<TYPE, PLANES, 1, BLOCK_WARPS, false>(in, x, f.plane, shared, total);
+    small_run<TYPE, PLANES, 1, W, false>(in, x, f.plane, shared, total);
     int m = (int)threadIdx.x % SMALL_M, row = (int)threadIdx.x / SMALL_M;
     float up = __shfl_xor_sync(0xffffffff, total[0], 8);
     if (row >= 8 || choice[row] < 0)
@@ -200,10 +201,11 @@ TD_DEVICE void net_small(const struct net &f, const int32_t *choice, int32_t exp
         f.out[choice[row] * f.n + n0 + m] = total[0];
 }
 
-template <int TYPE, int PLANES, int NW>
-static __global__ void __launch_bounds__(BLOCK_THREADS,
-                                         TYPE == TD_MAT_F8 && PLANES == 1 ? 4 : 2)
-    net_small_run(const nets both)
+/* W: 4 warps where there are no more k blocks, 8 else. */
+template <int TYPE, int PLANES, int NW, int W>
+static __global__ void __launch_bounds__(W *WARP,
+                                         (TYPE == TD_MAT_F8 && PLANES == 1 ? 32 : 16) /
+                                             W) net_small_run(const nets both)
 {
     extern __shared__ float part[];
     __shared__ int32_t choice[8];
@@ -213,7 +215,7 @@ static __global__ void __launch_bounds__(BLOCK_THREADS,
     if ((int64_t)blockIdx.x * (SMALL_M / NW) >= (NW == 2 ? td_cuda_pitch(f.n) : f.n))
         return;
     if (find_tile(f, at ? tile - both.tiles0 : tile, &expert, choice))
-        net_small<TYPE, PLANES, NW>(f, choice, expert, part);
+        net_small<TYPE, PLANES, NW, W>(f, choice, expert, part);
 }
 
 template <int TYPE, int PLANES, bool WIDE, int NW>
@@ -426,6 +428,20 @@ static void launch_tiles(const struct td_cuda_ctx *c, dim3 grid,
              td_tile_bytes<TYPE, PLANES, WIDE>(), both);
 }
 
+template <int PLANES, int NW, int W>
+static void launch_small(const struct td_cuda_ctx *c, dim3 grid,
+                         const struct nets &both)
+{
+    size_t bytes = td_small_bytes(W, 1, TD_MAX(both.f[0].blocks, both.f[1].blocks));
+    int type = both.f[both.tiles0 == 0].type;
+    if (type == TD_MAT_F8)
+        td_start(c, net_small_run<TD_MAT_F8, PLANES, NW, W>, grid, W * WARP, bytes,
+                 both);
+    else
+        td_start(c, net_small_run<TD_MAT_BF16, PLANES, NW, W>, grid, W * WARP, bytes,
+                 both);
+}
+
 /* Experts f and shared expert s, or one of them when the other has no rows; both of the
  * same type and size of tiles. */
 template <int PLANES, int NW>
@@ -447,13 +463,10 @@ static void run(const struct td_cuda_ctx *c, const struct net &f, const struct n
                 td_start(c, net_f32_run<PLANES, NW>, grid, BLOCK_THREADS, 0, *each[i]);
         }
     } else if (size == 8) {
-        size_t bytes = td_small_bytes(BLOCK_WARPS, 1, TD_MAX(f.blocks, s.blocks));
-        if (type == TD_MAT_F8)
-            td_start(c, net_small_run<TD_MAT_F8, PLANES, NW>, grid, BLOCK_THREADS,
-                     bytes, both);
+        if (TD_MAX(f.blocks, s.blocks) <= FEW_WARPS)
+            launch_small<PLANES, NW, FEW_WARPS>(c, grid, both);
         else
-            td_start(c, net_small_run<TD_MAT_BF16, PLANES, NW>, grid, BLOCK_THREADS,
-                     bytes, both);
+            launch_small<PLANES, NW, BLOCK_WARPS>(c, grid, both);
     } else if (size == 128) {
         if (type == TD_MAT_F8)
             launch_tiles<TD_MAT_F8, PLANES, true, NW>(c, grid, both);
