@@ -20,8 +20,8 @@ def hosts(bed):
 
 
 def run(bed, *args, **kw):
-    return bed.run("spark-1", TANDEM, "run", MODEL, *args, "--hosts", hosts(bed),
-                   "--temperature", "0", **kw)
+    return bed.run("spark-1", TANDEM, "run", MODEL, "--hosts", hosts(bed), "--temperature",
+                   "0", *args, **kw)
 
 
 class Terminal:
@@ -81,7 +81,7 @@ def test_a_conversation_in_a_terminal(bed):
     t = Terminal(bed, TANDEM, "run", MODEL, "--hosts", hosts(bed), "--temperature", "0")
     t.wait_for(r"\^D leaves")
     t.wait_for("> ")
-    t.type("What is a haxp?\x1b[D\x1b[D\x1b[D\x7fr\n")  # the line is edited
+    t.type("What is a haxp?\x1b[D\x1b[D\x7fr\n")  # the line is edited
     t.wait_for("chordophone")
     t.wait_for("> ")
     t.type("Tell me all about music and more\n")
@@ -98,6 +98,7 @@ def test_a_conversation_in_a_terminal(bed):
 
 def test_a_killed_rank_ends_the_conversation_with_its_cause(bed):
     t = Terminal(bed, TANDEM, "run", MODEL, "--hosts", hosts(bed))
+    t.wait_for(r"\^D leaves")
     t.wait_for("> ")
     os.kill(rank(bed, "spark-2"), signal.SIGKILL)
     t.wait_for("error +.*rank 1 on spark-2 was killed by signal 9")

@@ -9,7 +9,7 @@ import time
 
 import pytest
 from conftest import TANDEM, kill
-from serving import ALL, MODEL, URL, Served, rank
+from serving import ALL, MODEL, RANKS, URL, Served, rank
 
 HANG = 10  # seconds in which a fault of 2 is noticed on a busy machine
 
@@ -242,7 +242,11 @@ def test_a_link_that_goes_down_and_comes_back(bed):
 def test_a_host_that_vanishes(bed):
     s, a, _, _ = harmed(bed, lambda s: bed.do("blackhole", "spark-2"), "spark-2")
     a.process.kill()  # then nothing is left to finish
-    assert s.stop(60) == 0
+    s.program.signal(signal.SIGTERM)
+    assert s.program.wait(60) == 0
+    bed.wait_gone(RANKS)
+    bed.do("mend", "spark-2")
+    bed.wait_gone(ALL, 60)  # Open MPI's daemon finds out when the network is back
 
 
 def test_a_killed_front_leaves_nothing(bed):
@@ -256,7 +260,6 @@ def test_a_killed_front_leaves_nothing(bed):
 
 HOG = """
 import time
-open("/proc/self/oom_score_adj", "w").write("-1000")
 kept = []
 while True:
     kept.append(b"x" * (4 << 20))
@@ -269,6 +272,8 @@ def test_killed_for_memory_is_named(bed):
     s.ready()
     time.sleep(1.5)  # a heartbeat with what is left has come
     bed.do("memory", "spark-2", str(500 << 20))
+    with open(f"/proc/{rank(bed, 'spark-2')}/oom_score_adj", "w", encoding="ascii") as f:
+        f.write("1000")  # the kernel's first choice
     at = len(s.err)
     bed.start("spark-2", "python3", "-c", HOG)
     _, report = s.lost(30, at)
