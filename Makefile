@@ -200,7 +200,7 @@ test: all $(UNIT)  ## all tests that need no network: unit tests, cases, end to 
 	@TANDEM=$(B)/tandem tests/run.sh $(UNIT) $(E2E)
 
 hosts: all  ## tests of several machines, on pretended ones (HOSTS="-k NAME" for some)
-	@TANDEM=$(B)/tandem HOSTS='$(HOSTS)' tests/run.sh tests/hosts/run.sh
+	@TEST_TIMEOUT=1800 TANDEM=$(B)/tandem HOSTS='$(HOSTS)' tests/run.sh tests/hosts/run.sh
 
 # EVAL: sixteen questions of each evaluation set are enough here.
 asan:  ## the unit tests under address and undefined sanitizers
