@@ -27,6 +27,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -55,6 +56,13 @@ struct server {
     double slowest; /* seconds of their loads */
     bool bar;       /* a progress bar stands on the terminal's last line */
     int stops;      /* signals seen */
+};
+
+/* Joining hosts in a thread of its own. */
+struct joining {
+    struct server *s;
+    enum td_status status;
+    struct td_error err;
 };
 
 /* For the signal handler. */
@@ -410,14 +418,34 @@ static enum td_status open_front(struct server *s, struct td_error *err)
     return st;
 }
 
-static enum td_status join_hosts(struct server *s, struct td_error *err)
+static void *join_hosts(void *arg)
 {
+    struct joining *j = arg;
+    j->status = td_cmd_job_open(&j->s->job, j->s->conf, j->s->conf->args[0], &j->err);
+    return NULL;
+}
+
+/* The tokenizer is loaded while the hosts are joined: both take seconds. */
+static enum td_status prepare(struct server *s, struct td_error *err)
+{
+    struct joining j = {.s = s};
+    pthread_t thread;
     s->ranks = td_cmd_job_wanted(s->conf);
     if (!s->ranks)
-        return TD_OK;
+        return td_served_load(&s->served, s->conf->args[0], err);
+    td_error_init(&j.err);
     td_event_phase(TD_PHASE_LAUNCH);
     td_front_phase(s->front, TD_PHASE_LAUNCH);
-    enum td_status st = td_cmd_job_open(&s->job, s->conf, s->conf->args[0], err);
+    bool apart = pthread_create(&thread, NULL, join_hosts, &j) == 0;
+    enum td_status st = td_served_load(&s->served, s->conf->args[0], err);
+    if (apart)
+        (void)pthread_join(thread, NULL);
+    else
+        (void)join_hosts(&j);
+    if (st == TD_OK && j.status != TD_OK) {
+        *err = j.err;
+        st = j.status;
+    }
     if (st == TD_OK)
         td_cmd_job_print(&s->job);
     return st;
@@ -433,9 +461,7 @@ static enum td_status serve(struct server *s, struct td_error *err)
                                      .examine = on_killed,
                                      .lost = on_lost,
                                      .round = on_round};
-    enum td_status st = td_served_load(&s->served, s->conf->args[0], err);
-    if (st == TD_OK)
-        st = join_hosts(s, err);
+    enum td_status st = prepare(s, err);
     if (st == TD_OK)
         st = build_argv(s, err);
     if (st != TD_OK)
