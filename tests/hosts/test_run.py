@@ -54,6 +54,7 @@ class Terminal:
         self.text = self.text[re.search(pattern, self.text, re.S).end():]
 
     def type(self, text):
+        time.sleep(0.5)  # the prompt comes a moment before keys are read one by one
         os.write(self.fd, text.encode())
 
 
