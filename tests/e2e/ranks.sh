@@ -84,6 +84,13 @@ check alone_says says "$stderr" '^error +MPI has started 1 ranks, 2 are expected
 
 # ---- faults ----
 
+all_gone() {
+    local pid
+    for pid; do
+        ! grep -qs '^State:.*[RSDT] ' "/proc/$pid/status" || return 1
+    done
+}
+
 # fault SIGNAL RANK: to a rank of a long benchmark; sets code and seconds
 fault() {
     "${mpi[@]}" -np 2 "$TANDEM" "${work[@]}" --world 2 --threads 1 --rank-timeout 2 \
@@ -98,10 +105,10 @@ fault() {
     local began=$SECONDS
     kill "-$1" "${pids[$2]}"
     wait "$job"
-    code=$? seconds=$((SECONDS - began)) stderr=$(cat "$box/stderr")
-    gone=1
-    for pid in "${pids[@]}"; do
-        grep -qs '^State:.*[RSDT] ' "/proc/$pid/status" && gone=0
+    code=$? seconds=$((SECONDS - began)) stderr=$(cat "$box/stderr") gone=0
+    for _ in $(seq 50); do # mpirun does not wait for those that it kills
+        all_gone "${pids[@]}" && gone=1 && break
+        sleep 0.1
     done
     rm -f "$box/log"
 }

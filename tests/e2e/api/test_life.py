@@ -212,8 +212,9 @@ def test_api_key():
 def test_stop_finishes_what_runs():
     with serving() as s:
         out = {}
-        start(s, LONG, out, "quiet").join()
-        t = start(s, LONG, out, 0)
+        body = {**LONG, "max_tokens": 2500}
+        start(s, body, out, "quiet").join()
+        t = start(s, body, out, 0)
         s.wait_running()
         s.process.send_signal(signal.SIGTERM)
         t.join()
