@@ -53,12 +53,30 @@ void td_front_loaded(struct td_front *f)
 
 /* ---- from the engine ---------------------------------------------------------------- */
 
+static bool on_gpu(const struct td_wire_hello *h)
+{
+    return strncmp(h->level, "cuda", 4) == 0;
+}
+
+/* An engine that chose a GPU by itself would, without one, take the processor when it is
+ * started again, and be many times slower without a word. */
 static enum td_status on_hello(struct td_front *f, const struct td_frame *frame,
                                struct td_error *err)
 {
-    enum td_status s = td_wire_get_hello(frame, &f->metrics.hello, err);
-    f->probe = s == TD_OK;
-    return s;
+    struct td_wire_hello hello;
+    enum td_status s = td_wire_get_hello(frame, &hello, err);
+    if (s != TD_OK)
+        return s;
+    if (on_gpu(&f->metrics.hello) && !on_gpu(&hello)) {
+        td_error_set(err, TD_E_GPU_LOST, "the engine finds no GPU any more");
+        td_error_why(err, "it ran on %s before", f->metrics.hello.level);
+        td_error_fix(err, "look at nvidia-smi and the kernel's log (dmesg, Xid); "
+                          "--device cpu serves without a GPU");
+        return TD_E_GPU_LOST;
+    }
+    f->metrics.hello = hello;
+    f->probe = true;
+    return TD_OK;
 }
 
 /* The probe's answer: a token, or the end of an answer that is a token too. */

@@ -620,6 +620,35 @@ static void not_ready(void **state)
     close_world();
 }
 
+static enum td_status greet(const char *level, struct td_error *err)
+{
+    struct td_buf b;
+    size_t used;
+    struct td_wire_hello h = {
+        .version = TD_WIRE_VERSION, .max_len = MAX_LEN, .ranks = 1};
+    (void)snprintf(h.level, sizeof(h.level), "%s", level);
+    td_buf_init(&b, TD_MIB);
+    td_wire_put_hello(&b, &h);
+    td_error_init(err);
+    enum td_status s = td_front_received(w.front, b.p, b.len, &used, err);
+    td_buf_release(&b);
+    return s;
+}
+
+/* What began on a GPU does not go on without one unasked. */
+static void gpu_gone(void **state)
+{
+    struct td_error err;
+    (void)state;
+    open_world(false);
+    assert_int_equal(greet("avx2", &err), TD_OK);
+    assert_int_equal(greet("cuda:0 a GPU", &err), TD_OK);
+    assert_int_equal(greet("cuda:0 a GPU", &err), TD_OK);
+    assert_int_equal(greet("avx2", &err), TD_E_GPU_LOST);
+    assert_non_null(strstr(err.why, "cuda:0 a GPU"));
+    close_world();
+}
+
 /* Many at a time, clients that leave among them; the world must close cleanly. */
 static void *client(void *arg)
 {
@@ -702,17 +731,12 @@ static void too_many_clients(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tool_calls_stream),
-        cmocka_unit_test(tool_calls_whole),
-        cmocka_unit_test(one_call_only),
-        cmocka_unit_test(death_at_every_token),
-        cmocka_unit_test(two_deaths),
-        cmocka_unit_test(cut_at_every_token),
-        cmocka_unit_test(failures),
-        cmocka_unit_test(not_ready),
-        cmocka_unit_test(many_clients),
-        cmocka_unit_test(too_many_clients),
-        cmocka_unit_test(stop_with_open_streams),
+        cmocka_unit_test(tool_calls_stream), cmocka_unit_test(tool_calls_whole),
+        cmocka_unit_test(one_call_only),     cmocka_unit_test(death_at_every_token),
+        cmocka_unit_test(two_deaths),        cmocka_unit_test(cut_at_every_token),
+        cmocka_unit_test(failures),          cmocka_unit_test(not_ready),
+        cmocka_unit_test(gpu_gone),          cmocka_unit_test(many_clients),
+        cmocka_unit_test(too_many_clients),  cmocka_unit_test(stop_with_open_streams),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
