@@ -34,11 +34,15 @@ class Served:
     def state(self):
         return self.bed.fetch("spark-1", f"{URL}/startupz")[1]
 
-    def ask(self, text="What is a harp?", tokens=24, timeout=60):
-        status, reply = self.bed.fetch(
+    def reply(self, text, tokens, timeout=60):
+        """(status, body)"""
+        return self.bed.fetch(
             "spark-1", f"{URL}/v1/chat/completions",
             {"model": "lexicon", "temperature": 0, "max_tokens": tokens, "seed": 1,
              "messages": [{"role": "user", "content": text}]}, timeout)
+
+    def ask(self, text="What is a harp?", tokens=24, timeout=60):
+        status, reply = self.reply(text, tokens, timeout)
         assert status == 200, reply
         return reply["choices"][0]["message"]["content"]
 

@@ -18,7 +18,8 @@
 
 static void nap(double seconds)
 {
-    struct timespec t = {(time_t)seconds, (long)((seconds - (time_t)seconds) * 1e9)};
+    struct timespec t = {.tv_sec = (time_t)seconds};
+    t.tv_nsec = (long)((seconds - (double)t.tv_sec) * 1e9);
     (void)nanosleep(&t, NULL);
 }
 
