@@ -388,6 +388,7 @@ static void text_holds(struct td_buf *b, const struct facts *f)
 
 static void text_speed(struct td_buf *b, const struct facts *f)
 {
+    int64_t ranks = f->n_ranks / f->hosts; /* of a host */
     if (f->load > 0)
         td_buf_addf(b, "load        about %.1f s: %s a host at %.2f GB/s (%s)\n",
                     f->load, td_size_text(f->read, 1).text, f->rates.disk * 1e-9,
@@ -398,8 +399,7 @@ static void text_speed(struct td_buf *b, const struct facts *f)
         td_buf_addf(b,
                     "decode      about %.3g tokens/s for one sequence: %.3g GB a token "
                     "and host at %.0f %% of %.1f GB/s (measured now)",
-                    f->decode,
-                    (double)(f->ranks[0].token_bytes * (f->n_ranks / f->hosts)) * 1e-9,
+                    f->decode, (double)(f->ranks[0].token_bytes * ranks) * 1e-9,
                     100 * TD_PLAN_DECODE_SHARE, f->rates.memory * 1e-9);
     else
         td_buf_adds(b,

@@ -355,7 +355,7 @@ enum td_status td_cluster_examine(const char *hosts, const struct td_join_option
     char model[PATH_MAX] = "";
     struct td_buf list;
     bool several = hosts && *hosts;
-    td_buf_init(&list, TD_MAX_RANKS * TD_FACT_TEXT);
+    td_buf_init(&list, (size_t)TD_MAX_RANKS * TD_FACT_TEXT);
     enum td_status s = several ? td_hostlist_expand(hosts, &list, err) : TD_OK;
     if (s == TD_OK)
         s = several ? split(list.p, &c, err) : alone(&c, err);
