@@ -145,6 +145,8 @@ int main(int argc, char **argv)
 {
     const char *word = argc > 1 ? argv[1] : "help";
     occupy_standard_files();
+    /* in a container without /sys hwloc would speak of it on our standard error */
+    (void)setenv("HWLOC_HIDE_ERRORS", "2", 0);
     if (strcmp(word, "--version") == 0 || strcmp(word, "version") == 0) {
         return print_version();
     }
