@@ -99,9 +99,9 @@ $(B)/ops/x86/%_avx512bf16.o $(B)/ops/x86/%_avx512bf16.tidy: ISA := $(KOPT) $(BF1
 $(B)/ops/ref/%.o: ISA := $(KOPT)
 $(B)/sample/row.o: ISA := $(KOPT)
 
-$(B)/cmd/main.o $(B)/cmd/main.tidy: \
+$(B)/cmd/version.o $(B)/cmd/version.tidy: \
 	ISA := -DTD_VERSION='"$(VERSION)"' -DTD_BUILD='"$(BUILD_ID)"'
-$(B)/cmd/main.o: $(B)/build_id
+$(B)/cmd/version.o: $(B)/build_id
 
 # The page is a file for browsers and editors, and numbers for the compiler.
 $(B)/api/page.inc: src/api/page.html Makefile

@@ -19,8 +19,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-const char td_version[] = TD_VERSION, td_build[] = TD_BUILD;
-
 static const struct td_cmd *const verbs[] = {
     &td_cmd_serve,   &td_cmd_status, &td_cmd_bench, &td_cmd_run,
     &td_cmd_inspect, &td_cmd_plan,   &td_cmd_check, &td_cmd_explain,
@@ -137,7 +135,7 @@ static int print_version(void)
 {
     struct td_error err;
     td_error_init(&err);
-    (void)printf("tandem %s (%s)\n", TD_VERSION, TD_BUILD);
+    (void)printf("tandem %s (%s)\n", td_version, td_build);
     return written(&err) == TD_OK ? TD_EXIT_OK : report(NULL, &err);
 }
 

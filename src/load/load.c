@@ -276,12 +276,15 @@ static bool map_file(struct reader *r)
 
 /* Copies rows out of the page cache: for short rows that costs a fraction of a system
  * call for each. The pages are asked for first, by a call that reports a file that was
- * cut short or a disk that fails; then false, and reading the rows tells which. */
+ * cut short or a disk that fails (and that qemu passes over, hence the look at the size);
+ * then false, and reading the rows tells which. */
 static bool copy_rows(struct reader *r, const struct td_run *run)
 {
+    struct stat now;
     const struct td_part *p = &r->l->plan.parts[run->first];
     int64_t start = run->offset / PAGE * PAGE, end = run->offset + run->bytes;
-    if (p->slice > LONGEST_COPIED || !map_file(r) || end > (int64_t)r->map_bytes)
+    if (p->slice > LONGEST_COPIED || !map_file(r) || end > (int64_t)r->map_bytes ||
+        fstat(r->fd, &now) != 0 || end > (int64_t)now.st_size)
         return false;
     char *pages = r->map + start;
     size_t n = (size_t)(end - start);
