@@ -97,7 +97,7 @@ fault() {
         >"$box/stdout" 2>"$box/stderr" <"$box/quiet" &
     local job=$! pids=()
     for _ in $(seq 100); do
-        mapfile -t pids < <(pgrep -P "$job")
+        read -ra pids 2>/dev/null <"/proc/$job/task/$job/children" || true
         [ ${#pids[@]} -eq 2 ] && grep -q '"phase":"serve"' "$box/log" 2>/dev/null && break
         sleep 0.1
     done
