@@ -101,14 +101,21 @@ static struct td_iface *iface_by_index(struct td_facts *f, int64_t index)
     return NULL;
 }
 
+/* The head of a message, and the attributes behind it. */
+static bool open_message(const unsigned char *p, size_t n, void *head, size_t size,
+                         struct attrs *a)
+{
+    if (n < size)
+        return false;
+    memcpy(head, p, size);
+    return split(p + aligned(size), n - aligned(size), a);
+}
+
 static bool read_link(struct td_facts *f, const unsigned char *p, size_t n)
 {
     struct ifinfomsg m;
     struct attrs a, info;
-    if (n < sizeof(m))
-        return false;
-    memcpy(&m, p, sizeof(m));
-    if (!split(p + aligned(sizeof(m)), n - aligned(sizeof(m)), &a))
+    if (!open_message(p, n, &m, sizeof(m), &a))
         return false;
     if (f->n_ifaces == TD_FACT_IFACES)
         return true;
@@ -133,10 +140,7 @@ static bool read_addr(struct td_facts *f, const unsigned char *p, size_t n)
 {
     struct ifaddrmsg m;
     struct attrs a;
-    if (n < sizeof(m))
-        return false;
-    memcpy(&m, p, sizeof(m));
-    if (!split(p + aligned(sizeof(m)), n - aligned(sizeof(m)), &a))
+    if (!open_message(p, n, &m, sizeof(m), &a))
         return false;
     int family = m.ifa_family;
     const struct td_iface *i = iface_by_index(f, m.ifa_index);
@@ -159,10 +163,7 @@ static bool read_route(struct td_facts *f, const unsigned char *p, size_t n)
 {
     struct rtmsg m;
     struct attrs a;
-    if (n < sizeof(m))
-        return false;
-    memcpy(&m, p, sizeof(m));
-    if (!split(p + aligned(sizeof(m)), n - aligned(sizeof(m)), &a))
+    if (!open_message(p, n, &m, sizeof(m), &a))
         return false;
     int family = m.rtm_family;
     const struct td_iface *i = iface_by_index(f, attr_u32(&a, RTA_OIF));
