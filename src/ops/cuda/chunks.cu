@@ -138,23 +138,6 @@ TD_DEVICE const float *row_of(const struct td_delta_args &a, int64_t row)
     return a.c + row * (2 * (int64_t)a.n_k * a.dk + (int64_t)a.n_v * a.dv);
 }
 
-/* The first row and number of rows of chunk `index` of the batch's pieces. */
-TD_DEVICE bool find_chunk(const struct td_batch &b, int32_t index, int32_t *row,
-                          int32_t *n)
-{
-    for (int32_t s = b.n_decode; s < b.n_decode + b.n_prefill; s++) {
-        int32_t rows = b.row0[s + 1] - b.row0[s];
-        int32_t chunks = (rows + C - 1) / C;
-        if (index < chunks) {
-            *row = b.row0[s] + index * C;
-            *n = min(rows - index * C, (int32_t)C);
-            return b.seq[b.row0[s]] >= 0;
-        }
-        index -= chunks;
-    }
-    return false;
-}
-
 /* Chunks before piece `seq`. */
 TD_DEVICE int32_t chunks_before(const struct td_batch &b, int32_t seq)
 {
@@ -281,7 +264,7 @@ static __global__ void __launch_bounds__(THREADS, 2)
     int32_t row, n, head = (int32_t)blockIdx.y, t = (int32_t)threadIdx.x;
     int32_t group = a.n_v / a.n_k, chunk = (int32_t)blockIdx.x;
     td_wait();
-    if (!find_chunk(b, chunk, &row, &n))
+    if (!td_find_chunk(b, chunk, &row, &n))
         return;
     uint16_t *to = w.heads + ((int64_t)chunk * a.n_v + head) * head_record();
     load_units<DK>(a, row, n, head / group, s);

@@ -332,23 +332,6 @@ size_t td_cuda_chunks_bytes(const struct td_reserve *r)
     return (size_t)r->max_rows * chunk_floats(r) * sizeof(float);
 }
 
-/* The first row and number of rows of chunk `index` of the batch's pieces. */
-TD_DEVICE bool find_chunk(const struct td_batch &b, int32_t index, int32_t *row,
-                          int32_t *n)
-{
-    for (int32_t s = b.n_decode; s < b.n_decode + b.n_prefill; s++) {
-        int32_t rows = b.row0[s + 1] - b.row0[s];
-        int32_t chunks = (rows + TD_CHUNK - 1) / TD_CHUNK;
-        if (index < chunks) {
-            *row = b.row0[s] + index * TD_CHUNK;
-            *n = min(rows - index * TD_CHUNK, (int32_t)TD_CHUNK);
-            return b.seq[b.row0[s]] >= 0;
-        }
-        index -= chunks;
-    }
-    return false;
-}
-
 /* T = (I + A)^-1 for A in at[TD_CHUNK][TD_CHUNK + 1], strictly lower; four threads work
  * on a column, which depends on itself alone. */
 TD_DEVICE void invert(const float *at, float *T)
@@ -400,7 +383,7 @@ static __global__ void __launch_bounds__(DELTA_THREADS)
     float *T = A + TD_CHUNK * (TD_CHUNK + 1);
     int32_t row, n, head = (int32_t)blockIdx.y, t = (int32_t)threadIdx.x;
     td_wait();
-    if (!find_chunk(b, (int32_t)blockIdx.x, &row, &n))
+    if (!td_find_chunk(b, (int32_t)blockIdx.x, &row, &n))
         return;
     load_units(a, row, n, head, q, k);
     if (t < TD_CHUNK) {

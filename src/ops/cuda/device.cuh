@@ -186,4 +186,21 @@ template <int n> TD_DEVICE void td_copy_wait(void)
     asm volatile("cp.async.wait_group %0;" ::"n"(n) : "memory");
 }
 
+/* The first row and number of rows of chunk `index` of the batch's prompt pieces. */
+TD_DEVICE bool td_find_chunk(const struct td_batch &b, int32_t index, int32_t *row,
+                             int32_t *n)
+{
+    for (int32_t s = b.n_decode; s < b.n_decode + b.n_prefill; s++) {
+        int32_t rows = b.row0[s + 1] - b.row0[s];
+        int32_t chunks = (rows + TD_CHUNK - 1) / TD_CHUNK;
+        if (index < chunks) {
+            *row = b.row0[s] + index * TD_CHUNK;
+            *n = min(rows - index * TD_CHUNK, (int32_t)TD_CHUNK);
+            return b.seq[b.row0[s]] >= 0;
+        }
+        index -= chunks;
+    }
+    return false;
+}
+
 #endif
