@@ -5,7 +5,7 @@
  * first cause of a failed start, a mix of ranks refused, ticks and a rank that is gone.
  */
 #define _POSIX_C_SOURCE 200809L
-#include "check.h"
+#include "made_model.h"
 
 #include "base/mem.h"
 #include "engine/generate.h"
@@ -21,14 +21,6 @@
 #include <time.h>
 
 enum { MAX_RANKS = 4, PROMPT = 90, TOKENS = 24 };
-
-static const char MOE_BY_FOUR[] =
-    "--preset tiny-moe --hidden 128 --heads 8 --kv-heads 2 --head-dim 128 "
-    "--gdn-key-heads 4 --gdn-value-heads 12 --gdn-key-dim 128 --gdn-value-dim 128 "
-    "--experts 4 --top-k 2 --moe 512 --shared 512 --vocab 1009";
-static const char DENSE_BY_FOUR[] =
-    "--preset tiny-dense --heads 8 --kv-heads 4 --head-dim 64 --gdn-key-heads 4 "
-    "--gdn-value-heads 4 --intermediate 384 --vocab 1009";
 
 static atomic_int left; /* ranks that were made to leave */
 
@@ -202,24 +194,6 @@ static void compare(const char *model, int ranks)
     end(r, ranks);
     for (int i = 1; i < ranks; i++)
         assert_int_equal(r[i].status, TD_OK);
-}
-
-static void make_model(char *dir, size_t size, const char *flags)
-{
-    char command[1024];
-    const char *tmp = getenv("TMPDIR"), *build = getenv("BUILD");
-    (void)snprintf(dir, size, "%s/tandem-world-XXXXXX", tmp ? tmp : "/tmp");
-    assert_non_null(mkdtemp(dir));
-    (void)snprintf(command, sizeof(command), "%s/make_model %s %s >/dev/null",
-                   build ? build : "build", flags, dir);
-    assert_int_equal(system(command), 0);
-}
-
-static void remove_model(const char *dir)
-{
-    char command[512];
-    (void)snprintf(command, sizeof(command), "rm -rf '%s'", dir);
-    assert_int_equal(system(command), 0);
 }
 
 static void test_two_ranks(void **state)

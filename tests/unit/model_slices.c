@@ -4,6 +4,7 @@
  * output, for every kind of layer; and ranks that run together give the logits of one.
  */
 #define _POSIX_C_SOURCE 200809L
+#include "made_model.h"
 #include "model/model_int.h"
 #include "model_util.h"
 
@@ -12,14 +13,6 @@
 enum { ROWS = 70, MAX_RANKS = 4 };
 
 /* Two KV heads over four ranks (each on two of them); three value heads a key head. */
-static const char MOE_BY_FOUR[] =
-    "--preset tiny-moe --hidden 128 --heads 8 --kv-heads 2 --head-dim 128 "
-    "--gdn-key-heads 4 --gdn-value-heads 12 --gdn-key-dim 128 --gdn-value-dim 128 "
-    "--experts 4 --top-k 2 --moe 512 --shared 512 --vocab 1009 --mtp";
-static const char DENSE_BY_FOUR[] =
-    "--preset tiny-dense --heads 8 --kv-heads 4 --head-dim 64 --gdn-key-heads 4 "
-    "--gdn-value-heads 4 --intermediate 384 --vocab 1009";
-
 typedef void (*part_fn)(struct td_model *m, struct td_cache *c,
                         const struct td_layer *l);
 
@@ -103,30 +96,11 @@ static void test_lexicon_by_two(void **state)
     check_model("models/lexicon", 2);
 }
 
-/* Makes a checkpoint in a temporary folder with the tool that the build made. */
-static void make_model(char *dir, size_t size, const char *flags)
-{
-    char command[1024];
-    const char *tmp = getenv("TMPDIR"), *build = getenv("BUILD");
-    (void)snprintf(dir, size, "%s/tandem-slices-XXXXXX", tmp ? tmp : "/tmp");
-    assert_non_null(mkdtemp(dir));
-    (void)snprintf(command, sizeof(command), "%s/make_model %s %s >/dev/null",
-                   build ? build : "build", flags, dir);
-    assert_int_equal(system(command), 0);
-}
-
-static void remove_model(const char *dir)
-{
-    char command[512];
-    (void)snprintf(command, sizeof(command), "rm -rf '%s'", dir);
-    assert_int_equal(system(command), 0);
-}
-
 static void test_made_by_four(void **state)
 {
     (void)state;
     char dir[256];
-    make_model(dir, sizeof(dir), MOE_BY_FOUR);
+    make_model(dir, sizeof(dir), MOE_BY_FOUR " --mtp");
     check_model(dir, 2);
     check_model(dir, 4);
     remove_model(dir);
