@@ -15,8 +15,12 @@ static int run(struct td_conf *conf, struct td_error *err)
                      conf->args[1]);
         return TD_EXIT_USAGE;
     }
-    if (conf->nargs == 1 && td_cmd_job_wanted(conf))
-        return td_cmd_job_run(conf, "bench", TD_VERB_BENCH, err);
+    if (conf->nargs == 1 && td_cmd_job_wanted(conf)) {
+        struct td_engine_params engine;
+        if (td_bench_engine(conf, &engine, err) != TD_OK)
+            return TD_EXIT_FAILED;
+        return td_cmd_job_run(conf, "bench", TD_VERB_BENCH, &engine, err);
+    }
     if (conf->nargs == 1)
         return td_bench_model(conf, err) == TD_OK ? TD_EXIT_OK : TD_EXIT_FAILED;
     return td_bench_url(conf, err) == TD_OK ? TD_EXIT_OK : TD_EXIT_FAILED;

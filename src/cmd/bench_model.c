@@ -467,17 +467,45 @@ static enum td_status write_plot(const struct bench *b, const char *path,
 
 /* ---- the verb --------------------------------------------------------------------------- */
 
-static enum td_status open_engine(struct bench *b, const struct td_conf *conf,
-                                  struct td_error *err)
+static enum td_status read_lists(struct bench *b, const struct td_conf *conf,
+                                 struct td_error *err)
+{
+    enum td_status s = read_list(td_conf_str(conf, TD_O_BATCH), "--batch", b->batch,
+                                 &b->n_batch, &b->max_batch, err);
+    if (s != TD_OK)
+        return s;
+    return read_list(td_conf_str(conf, TD_O_PROMPT), "--prompt", b->prompt,
+                     &b->n_prompt, &b->max_prompt, err);
+}
+
+static struct td_engine_params params_of(const struct bench *b,
+                                         const struct td_conf *conf)
 {
     struct td_engine_params p = td_options_engine(conf, conf->args[0]);
     p.device = "cpu"; /* calls of a GPU return before their work is done */
-    b->f32 = p.numerics == TD_NUM_F32;
     p.max_len = blocks_each(b) * TD_KV_BLOCK;
     p.max_seqs = b->max_batch;
     p.max_rows = (TD_MIN(b->max_prompt, 1024) + TD_CHUNK - 1) / TD_CHUNK * TD_CHUNK;
     p.max_rows =
         TD_MAX(p.max_rows, (b->max_batch + TD_CHUNK - 1) / TD_CHUNK * TD_CHUNK);
+    return p;
+}
+
+enum td_status td_bench_engine(const struct td_conf *conf, struct td_engine_params *out,
+                               struct td_error *err)
+{
+    struct bench b = {.n_batch = 0};
+    enum td_status s = read_lists(&b, conf, err);
+    if (s == TD_OK)
+        *out = params_of(&b, conf);
+    return s;
+}
+
+static enum td_status open_engine(struct bench *b, const struct td_conf *conf,
+                                  struct td_error *err)
+{
+    struct td_engine_params p = params_of(b, conf);
+    b->f32 = p.numerics == TD_NUM_F32;
     enum td_status s = td_engine_open(&p, &b->engine, err);
     if (s != TD_OK)
         return s;
@@ -511,11 +539,7 @@ static enum td_status measure(struct bench *b, struct td_error *err)
 enum td_status td_bench_model(const struct td_conf *conf, struct td_error *err)
 {
     static struct bench b;
-    enum td_status s = read_list(td_conf_str(conf, TD_O_BATCH), "--batch", b.batch,
-                                 &b.n_batch, &b.max_batch, err);
-    if (s == TD_OK)
-        s = read_list(td_conf_str(conf, TD_O_PROMPT), "--prompt", b.prompt, &b.n_prompt,
-                      &b.max_prompt, err);
+    enum td_status s = read_lists(&b, conf, err);
     if (s == TD_OK)
         s = open_engine(&b, conf, err);
     if (s == TD_OK)

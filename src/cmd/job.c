@@ -8,8 +8,10 @@
 #include "base/cpu.h"
 #include "base/mem.h"
 #include "cmd/options.h"
+#include "engine/device.h"
 #include "launch/evidence.h"
 #include "launch/hostlist.h"
+#include "plan/spread.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -103,6 +105,43 @@ enum td_status td_cmd_job_open(struct td_cmd_job *job, const struct td_conf *con
         .still = td_conf_real(conf, TD_O_RANK_TIMEOUT) * MARGIN,
         .load = td_conf_real(conf, TD_O_LOAD_TIMEOUT) * MARGIN};
     return count_devices(job, conf, err);
+}
+
+enum td_status td_cmd_job_plan(const struct td_cmd_job *job,
+                               const struct td_engine_params *engine, int64_t front,
+                               struct td_error *err)
+{
+    const struct td_cluster *c = &job->cluster;
+    struct td_engine_params p = *engine;
+    struct td_spread spread = {0};
+    struct td_config config;
+    struct td_dev *dev = NULL;
+    int each = job->mpi.ranks / TD_MAX(c->n, 1);
+    if (c->n < 2 || (strcmp(p.device, "cpu") != 0 &&
+                     (strcmp(p.device, "auto") != 0 || !td_spread_lacks_gpus(c))))
+        return TD_OK;
+    p.device = "cpu";
+    p.model = job->model;
+    if (!p.threads && each > 1)
+        p.threads = TD_MAX(td_cpu_cores() / each, 1);
+    struct td_plan_asked asked = td_engine_asked(&p);
+    asked.vocab = INT32_MAX; /* room for candidates */
+    struct td_spread_params spreading = {.config = &config,
+                                         .asked = &asked,
+                                         .cluster = c,
+                                         .ranks = job->mpi.ranks,
+                                         .program = c->hosts[0].facts->memory.resident,
+                                         .front = front};
+    enum td_status s = td_config_read(job->model, &config, err);
+    if (s == TD_OK)
+        s = td_engine_device_open(&p, &dev, err);
+    spreading.dev = dev;
+    if (s == TD_OK)
+        s = td_spread_make(&spreading, &spread, err);
+    td_spread_release(&spread);
+    if (dev)
+        dev->ops.close(dev);
+    return s;
 }
 
 void td_cmd_job_close(struct td_cmd_job *job)

@@ -15,6 +15,7 @@
 
 #include "base/conf.h"
 #include "base/limits.h"
+#include "engine/engine.h"
 #include "launch/argv.h"
 #include "launch/hosts.h"
 #include "launch/mpi_line.h"
@@ -35,6 +36,12 @@ bool td_cmd_job_wanted(const struct td_conf *conf);
  * td_cluster_join() and td_mpi_probe(), TD_E_HOSTS, TD_E_NOT_FOUND. */
 enum td_status td_cmd_job_open(struct td_cmd_job *job, const struct td_conf *conf,
                                const char *model, struct td_error *err);
+/* Several hosts, ranks on their processors: does the model fit, by what the hosts said?
+ * `engine` is what rank 0 will open, `front` the bytes that this process will still take.
+ * Ranks on GPUs plan for themselves. Errors: those of td_spread_make(). */
+enum td_status td_cmd_job_plan(const struct td_cmd_job *job,
+                               const struct td_engine_params *engine, int64_t front,
+                               struct td_error *err);
 void td_cmd_job_close(struct td_cmd_job *job);
 
 /* Appends this program, a verb, the model, and all options that `verb` takes as they were
@@ -49,9 +56,10 @@ void td_cmd_job_examine(const struct td_cmd_job *job, int rank,
                         const struct td_watch_rank *r, struct td_error *err);
 
 /* Runs a verb that works in a terminal (`run`, `bench`) on all ranks: its name, its bit,
- * its options and arguments as this process has them. Returns the verb's exit status. */
+ * its options and arguments as this process has them; `engine` is what it will open.
+ * Returns the verb's exit status. */
 int td_cmd_job_run(const struct td_conf *conf, const char *name, unsigned verb,
-                   struct td_error *err);
+                   const struct td_engine_params *engine, struct td_error *err);
 
 /* Prints the lines that tell about the network, "fabric  a 1.2.3.4  <->  ...". */
 void td_cmd_job_print(const struct td_cmd_job *job);

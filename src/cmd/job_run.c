@@ -148,7 +148,7 @@ static enum td_status launch(struct launcher *l, struct td_cmd_job *job,
 }
 
 int td_cmd_job_run(const struct td_conf *conf, const char *name, unsigned verb,
-                   struct td_error *err)
+                   const struct td_engine_params *engine, struct td_error *err)
 {
     struct td_cmd_job job = {0};
     struct launcher l = {.job = &job};
@@ -156,6 +156,9 @@ int td_cmd_job_run(const struct td_conf *conf, const char *name, unsigned verb,
     enum td_status s = td_cmd_job_open(&job, conf, conf->args[0], err);
     if (s == TD_OK) {
         td_cmd_job_print(&job);
+        s = td_cmd_job_plan(&job, engine, 0, err);
+    }
+    if (s == TD_OK) {
         td_cmd_job_command(&job, conf, name, verb, NULL, &argv);
         for (int i = 1; i < conf->nargs; i++) {
             if (i == 1)

@@ -55,3 +55,18 @@ struct td_engine_params td_options_engine(const struct td_conf *conf, const char
     p.world = td_cmd_world();
     return p;
 }
+
+struct td_engine_params td_options_server(const struct td_conf *conf, const char *model,
+                                          const struct td_config *config)
+{
+    struct td_engine_params p = td_options_engine(conf, model);
+    p.max_seqs = (int32_t)td_conf_int(conf, TD_O_MAX_NUM_SEQS);
+    if (td_conf_is_set(conf, TD_O_MAX_NUM_BATCHED_TOKENS))
+        p.max_rows = (int32_t)(td_conf_int(conf, TD_O_MAX_NUM_BATCHED_TOKENS) /
+                               TD_CHUNK * TD_CHUNK);
+    p.prefix_cache = td_conf_is_set(conf, TD_O_PREFIX_CACHE)
+                         ? td_conf_int(conf, TD_O_PREFIX_CACHE)
+                         : td_plan_prefix_bytes(config);
+    p.serves = true;
+    return p;
+}

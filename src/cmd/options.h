@@ -175,4 +175,8 @@ extern const struct td_opt_hint td_option_hints[];
 struct td_engine_params td_options_engine(const struct td_conf *conf,
                                           const char *model);
 
+/* The same for a server's engine, with the options of TD_VERBS_PLAN_N. */
+struct td_engine_params td_options_server(const struct td_conf *conf, const char *model,
+                                          const struct td_config *config);
+
 #endif

@@ -3,8 +3,8 @@
  * tandem plan MODEL: who holds what, does it fit, how fast can it be. Reads the
  * configuration and the headers (or the index, where the files are not here yet).
  *
- * All arithmetic is plan/plan.h's, the one that an engine starts by; this file asks it
- * for every rank and prints. Ranks with equal numbers share a column.
+ * All arithmetic is plan/spread.h's, the one that an engine starts by; this file asks
+ * and prints. Ranks with equal numbers share a column.
  */
 #include "base/buf.h"
 #include "base/cpu.h"
@@ -18,6 +18,7 @@
 #include "engine/engine.h"
 #include "launch/hosts.h"
 #include "plan/speed.h"
+#include "plan/spread.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -63,14 +64,9 @@ static const struct {
 #undef X
 };
 
+/* What is printed of a rank, beside its plan. */
 struct rank {
-    int host;
-    struct td_model *model; /* opened for its sizes; ranks of equal shape share it */
-    bool owner;
     int64_t row[ROWS];
-    struct td_slice slice;
-    struct td_plan_room room;
-    struct td_plan plan;
     int64_t token_bytes; /* moved for a token */
 };
 
@@ -80,10 +76,10 @@ struct facts {
     struct td_config cfg;
     struct td_cluster cluster; /* n is 0 without --hosts */
     int hosts, n_ranks;
-    struct rank *ranks;
-    int64_t front;    /* bytes of the server's front on the first host */
-    bool beyond;      /* --memory is more than this host can give */
-    const char *from; /* what the sizes were read from */
+    struct td_spread spread;
+    struct rank *ranks; /* n_ranks */
+    int64_t front;      /* bytes of the server's front on the first host */
+    const char *from;   /* what the sizes were read from */
     int threads;
     const char *level;
     int64_t read; /* bytes of files that each host reads, the most */
@@ -95,17 +91,11 @@ struct facts {
 
 static void ask(struct facts *f, const struct td_conf *conf, const char *model)
 {
-    struct td_engine_params p = td_options_engine(conf, model);
-    p.max_seqs = (int32_t)td_conf_int(conf, TD_O_MAX_NUM_SEQS);
-    if (td_conf_is_set(conf, TD_O_MAX_NUM_BATCHED_TOKENS))
-        p.max_rows = (int32_t)(td_conf_int(conf, TD_O_MAX_NUM_BATCHED_TOKENS) /
-                               TD_CHUNK * TD_CHUNK);
-    p.prefix_cache = td_conf_is_set(conf, TD_O_PREFIX_CACHE)
-                         ? td_conf_int(conf, TD_O_PREFIX_CACHE)
-                         : td_plan_prefix_bytes(&f->cfg);
-    p.serves = true;
+    struct td_engine_params p = td_options_server(conf, model, &f->cfg);
     if (!p.threads && f->n_ranks > f->hosts)
         p.threads = TD_MAX(td_cpu_cores() / (f->n_ranks / f->hosts), 1);
+    if (strcmp(p.device, "auto") == 0 && td_spread_lacks_gpus(&f->cluster))
+        p.device = "cpu";
     f->engine = p;
     f->asked = td_engine_asked(&p);
 }
@@ -128,88 +118,11 @@ static const char *host_name(const struct facts *f, int host)
     return f->cluster.n ? f->cluster.hosts[host].label : "this host";
 }
 
-static enum td_status room_for(struct facts *f, const struct td_dev *dev,
-                               struct rank *r, struct td_error *err)
+static void fill_rank(struct facts *f, int index)
 {
-    struct td_plan_beside beside = {.ranks = f->n_ranks / f->hosts,
-                                    .taken = r->host ? 0 : f->front};
-    enum td_status s = TD_OK;
-    if (r->host == 0)
-        s = td_plan_room_find(dev, f->engine.memory, &beside, &r->room, err);
-    else
-        td_plan_room_of(&f->cluster.hosts[r->host].facts->memory,
-                        f->ranks[0].room.program, f->engine.memory, &beside, &r->room);
-    if (s != TD_OK || f->cluster.n || !f->engine.memory || r->room.asked)
-        return s;
-    /* planned for a machine that is not here */
-    f->beyond = true;
-    r->room.device = r->room.host = f->engine.memory;
-    (void)snprintf(r->room.bound, sizeof(r->room.bound), "--memory allows %s",
-                   td_size_text(f->engine.memory, 1).text);
-    return s;
-}
-
-static bool same_shape(const struct td_slice *a, const struct td_slice *b)
-{
-    return a->heads.count == b->heads.count && a->kv_heads.count == b->kv_heads.count &&
-           a->key_heads.count == b->key_heads.count &&
-           a->value_heads.count == b->value_heads.count &&
-           a->ffn.count == b->ffn.count && a->moe_ffn.count == b->moe_ffn.count &&
-           a->shared_ffn.count == b->shared_ffn.count &&
-           a->vocab.count == b->vocab.count;
-}
-
-/* Opens the model for its sizes as one rank, unless one like it has been. */
-static enum td_status size_rank(struct facts *f, struct td_dev *dev, int index,
-                                struct td_error *err)
-{
-    struct rank *r = &f->ranks[index];
-    struct td_model_limits limits;
-    enum td_status s = td_slice_make(&f->cfg, index, f->n_ranks, &r->slice, err);
-    /* the first one also keeps logits */
-    for (int i = 1; i < index && !r->model; i++)
-        if (same_shape(&f->ranks[i].slice, &r->slice))
-            r->model = f->ranks[i].model;
-    if (s != TD_OK || r->model)
-        return s;
-    td_plan_limits(&f->asked, &limits);
-    r->owner = true;
-    return td_model_size(f->engine.model, dev, index, f->n_ranks, &limits, &r->model,
-                         err);
-}
-
-static enum td_status plan_rank(struct facts *f, struct td_dev *dev, int index,
-                                struct td_error *err)
-{
-    struct rank *r = &f->ranks[index];
-    r->host = index / (f->n_ranks / f->hosts);
-    enum td_status s = size_rank(f, dev, index, err);
-    const struct td_model *m = r->model;
-    if (s == TD_OK)
-        s = room_for(f, dev, r, err);
-    if (s == TD_OK)
-        s = td_plan_make(r->model, dev, &f->asked, &r->room, &r->plan, err);
-    if (s == TD_OK) {
-        const struct td_model_dir *files = td_model_files(m);
-        r->token_bytes = td_plan_token_bytes(&f->cfg, &r->slice,
-                                             r->plan.bytes.kv_block / TD_KV_BLOCK,
-                                             r->plan.bytes.state, CONTEXT);
-        f->from = files->names_only  ? "the index; its files are not here"
-                  : files->n_tensors ? "the headers of its files"
-                                     : "config.json; its files are not here";
-        f->read = TD_MAX(f->read, td_model_weights(m)->bytes * (f->n_ranks / f->hosts));
-        if (index == 0)
-            td_plan_rates_measure(files, 0, &f->rates);
-    }
-    if (s != TD_OK && err && f->cluster.n)
-        td_text_copy(err->host, sizeof(err->host), host_name(f, r->host));
-    return s;
-}
-
-static void fill_rows(const struct facts *f, struct rank *r)
-{
+    const struct td_spread_rank *r = &f->spread.ranks[index];
     const struct td_plan *p = &r->plan;
-    int64_t *row = r->row;
+    int64_t *row = f->ranks[index].row;
     row[ROW_WEIGHTS] = p->bytes.weights - p->bytes.draft;
     row[ROW_DRAFT] = p->bytes.draft;
     row[ROW_KV] = p->kv;
@@ -222,26 +135,20 @@ static void fill_rows(const struct facts *f, struct rank *r)
     row[ROW_FRONT] = r->host ? 0 : f->front;
     row[ROW_RESERVE] = r->room.reserve;
     row[ROW_HOST] = r->room.total;
+    f->ranks[index].token_bytes = td_plan_token_bytes(
+        &f->cfg, &r->slice, p->bytes.kv_block / TD_KV_BLOCK, p->bytes.state, CONTEXT);
+    int64_t bytes = td_model_weights(r->model)->bytes * (f->n_ranks / f->hosts);
+    f->read = TD_MAX(f->read, bytes);
 }
 
-/* All ranks have the context and the caches of the one with the least room. */
-static void agree(struct facts *f, struct td_dev *dev)
+/* What the sizes were read from, and how fast that goes. */
+static void look_at_files(struct facts *f)
 {
-    struct td_plan least = f->ranks[0].plan;
-    for (int i = 1; i < f->n_ranks; i++) {
-        const struct td_plan *p = &f->ranks[i].plan;
-        least.limits.max_len = TD_MIN(least.limits.max_len, p->limits.max_len);
-        least.n_blocks = TD_MIN(least.n_blocks, p->n_blocks);
-        least.n_snapshots = TD_MIN(least.n_snapshots, p->n_snapshots);
-    }
-    for (int i = 0; i < f->n_ranks; i++) {
-        struct rank *r = &f->ranks[i];
-        r->plan.limits.max_len = least.limits.max_len;
-        r->plan.n_blocks = least.n_blocks;
-        r->plan.n_snapshots = least.n_snapshots;
-        td_plan_lower(r->model, dev, &f->asked, &r->room, &r->plan);
-        fill_rows(f, r);
-    }
+    const struct td_model_dir *files = td_model_files(f->spread.ranks[0].model);
+    f->from = files->names_only  ? "the index; its files are not here"
+              : files->n_tensors ? "the headers of its files"
+                                 : "config.json; its files are not here";
+    td_plan_rates_measure(files, 0, &f->rates);
 }
 
 static void estimate(struct facts *f)
@@ -254,7 +161,7 @@ static void estimate(struct facts *f)
         f->reduce =
             TD_MAX(f->reduce, td_cluster_link(&f->cluster, 0, i)->exchange_us * 1e-6);
     f->reduce *= 2.0 * f->cfg.n_layers;
-    if (f->rates.memory > 0 && f->ranks[0].plan.shared)
+    if (f->rates.memory > 0 && f->spread.ranks[0].plan.shared)
         f->decode = 1 / (bytes / (TD_PLAN_DECODE_SHARE * f->rates.memory) + f->reduce);
 }
 
@@ -274,13 +181,29 @@ static enum td_status find_hosts(struct facts *f, const struct td_conf *conf,
         f->hosts = f->cluster.n;
     f->n_ranks =
         td_conf_is_set(conf, TD_O_TP) ? (int)td_conf_int(conf, TD_O_TP) : f->hosts;
-    if (s != TD_OK || f->n_ranks % f->hosts == 0)
+    return s;
+}
+
+static enum td_status spread(struct facts *f, struct td_dev *dev, struct td_error *err)
+{
+    struct td_spread_params p = {.config = &f->cfg,
+                                 .asked = &f->asked,
+                                 .cluster = &f->cluster,
+                                 .ranks = f->n_ranks,
+                                 .dev = dev,
+                                 .front = f->front,
+                                 .ends = true};
+    enum td_status s = td_spread_make(&p, &f->spread, err);
+    if (s != TD_OK)
         return s;
-    td_error_set(err, TD_E_USAGE, "%d ranks do not divide over %d hosts", f->n_ranks,
-                 f->hosts);
-    td_error_why(err, "every host runs as many ranks as the others");
-    td_error_fix(err, "give --tp a multiple of %d, or leave it out", f->hosts);
-    return TD_E_USAGE;
+    f->ranks = td_calloc((size_t)f->n_ranks, sizeof(*f->ranks));
+    if (!f->ranks)
+        return td_error_set(err, TD_E_NOMEM, "no memory for %d ranks", f->n_ranks);
+    for (int i = 0; i < f->n_ranks; i++)
+        fill_rank(f, i);
+    look_at_files(f);
+    estimate(f);
+    return TD_OK;
 }
 
 static enum td_status examine(struct facts *f, const struct td_conf *conf,
@@ -294,24 +217,20 @@ static enum td_status examine(struct facts *f, const struct td_conf *conf,
     if (s == TD_OK)
         s = find_hosts(f, conf, err);
     if (s == TD_OK)
+        s = td_spread_divide(f->n_ranks, f->hosts, err);
+    if (s == TD_OK)
         s = td_split_check(&f->cfg, f->n_ranks, err);
     if (s != TD_OK)
         return s;
     ask(f, conf, model);
     f->front = front_bytes(model);
-    f->ranks = td_calloc((size_t)f->n_ranks, sizeof(*f->ranks));
-    if (!f->ranks)
-        return td_error_set(err, TD_E_NOMEM, "no memory for %d ranks", f->n_ranks);
     s = td_engine_device_open(&f->engine, &dev, err);
     if (s == TD_OK && (f->n_ranks > 1 || !dev->host))
         f->asked.vocab = INT32_MAX; /* room for candidates */
-    for (int i = 0; i < f->n_ranks && s == TD_OK; i++)
-        s = plan_rank(f, dev, i, err);
     if (s == TD_OK) {
         f->threads = dev->threads;
         f->level = dev->ops.name;
-        agree(f, dev);
-        estimate(f);
+        s = spread(f, dev, err);
     }
     if (dev)
         dev->ops.close(dev);
@@ -320,16 +239,17 @@ static enum td_status examine(struct facts *f, const struct td_conf *conf,
 
 /* ---- text --------------------------------------------------------------------------- */
 
-static bool same(const struct rank *a, const struct rank *b)
+static bool same(const struct facts *f, int a, int b)
 {
-    return a->host == b->host && memcmp(a->row, b->row, sizeof(a->row)) == 0;
+    return f->spread.ranks[a].host == f->spread.ranks[b].host &&
+           memcmp(f->ranks[a].row, f->ranks[b].row, sizeof(f->ranks[a].row)) == 0;
 }
 
 /* The rank behind those that share a column with this one. */
 static int column_end(const struct facts *f, int first)
 {
     int i = first + 1;
-    while (i < f->n_ranks && same(&f->ranks[first], &f->ranks[i]))
+    while (i < f->n_ranks && same(f, first, i))
         i++;
     return i;
 }
@@ -343,7 +263,7 @@ static void text_table(struct td_buf *b, const struct facts *f)
         int n = snprintf(text, sizeof(text), i == last ? "%d" : "%d-%d", i, last);
         if (f->cluster.n)
             (void)snprintf(text + n, sizeof(text) - (size_t)n, " %.*s", COLUMN - 2 - n,
-                           host_name(f, f->ranks[i].host));
+                           host_name(f, f->spread.ranks[i].host));
         td_buf_addf(b, "%*s", (int)COLUMN, text);
     }
     td_buf_addc(b, '\n');
@@ -373,7 +293,7 @@ static void text_range(struct td_buf *b, const char *name, struct td_range r)
 static void text_holds(struct td_buf *b, const struct facts *f)
 {
     for (int i = 0; i < f->n_ranks && f->n_ranks > 1; i++) {
-        const struct td_slice *s = &f->ranks[i].slice;
+        const struct td_slice *s = &f->spread.ranks[i].slice;
         td_buf_addf(b, "rank %-3d    heads %" PRId64 "-%" PRId64, i, s->heads.first,
                     s->heads.first + s->heads.count - 1);
         text_range(b, "KV heads", s->kv_heads);
@@ -411,7 +331,7 @@ static void text_speed(struct td_buf *b, const struct facts *f)
 
 static void print_text(struct td_buf *b, const struct facts *f)
 {
-    const struct td_plan *p = &f->ranks[0].plan;
+    const struct td_plan *p = &f->spread.ranks[0].plan;
     td_buf_addf(b, "model       %s, sizes from %s\n", f->engine.model, f->from);
     td_buf_addf(b, "device      %s, %d threads a rank\n\n", f->level, f->threads);
     text_table(b, f);
@@ -424,7 +344,7 @@ static void print_text(struct td_buf *b, const struct facts *f)
                 p->limits.max_len, p->most_len, f->cfg.max_positions,
                 p->limits.max_seqs, p->full, (int64_t)p->n_blocks * TD_KV_BLOCK);
     text_speed(b, f);
-    if (f->beyond)
+    if (f->spread.beyond)
         td_buf_adds(b,
                     "note        this host cannot give what --memory says: the plan is "
                     "for another\n");
@@ -446,7 +366,7 @@ static void json_text(struct td_buf *b, const char *key, const char *value)
 
 static void json_rank(struct td_buf *b, const struct facts *f, int i)
 {
-    const struct rank *r = &f->ranks[i];
+    const struct td_spread_rank *r = &f->spread.ranks[i];
     const struct td_plan_process *c = &r->plan.process;
     td_buf_addf(b, "%s{\"rank\":%d,", i ? "," : "", i);
     json_text(b, "host", host_name(f, r->host));
@@ -458,7 +378,7 @@ static void json_rank(struct td_buf *b, const struct facts *f, int i)
     json_range(b, "mlp_widths", r->slice.ffn);
     json_range(b, "vocabulary", r->slice.vocab);
     for (size_t k = 0; k < ROWS; k++)
-        td_buf_addf(b, "\"%s\":%" PRId64 ",", row_names[k].key, r->row[k]);
+        td_buf_addf(b, "\"%s\":%" PRId64 ",", row_names[k].key, f->ranks[i].row[k]);
     td_buf_addf(b,
                 "\"device\":%" PRId64 ",\"peak\":%" PRId64 ",\"program\":%" PRId64
                 ",\"logits\":%" PRId64 ",\"samplers\":%" PRId64 ",\"threads\":%" PRId64
@@ -469,7 +389,7 @@ static void json_rank(struct td_buf *b, const struct facts *f, int i)
 
 static void print_json(struct td_buf *b, const struct facts *f)
 {
-    const struct td_plan *p = &f->ranks[0].plan;
+    const struct td_plan *p = &f->spread.ranks[0].plan;
     td_buf_addc(b, '{');
     json_text(b, "model", f->engine.model);
     json_text(b, "sizes_from", f->from);
@@ -521,9 +441,7 @@ static int run(struct td_conf *conf, struct td_error *err)
         else
             td_term_text(stdout, out.p, out.len, td_term_is(stdout));
     }
-    for (int i = 0; i < f.n_ranks && f.ranks; i++)
-        if (f.ranks[i].owner)
-            td_model_free(f.ranks[i].model);
+    td_spread_release(&f.spread);
     td_cluster_release(&f.cluster);
     td_free(f.ranks);
     td_buf_release(&out);

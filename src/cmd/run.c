@@ -371,8 +371,10 @@ static int run(struct td_conf *conf, struct td_error *err)
                     .json = td_conf_bool(conf, TD_O_JSON)};
     bool once = conf->nargs > 1 || !td_term_is(stdin);
     enum td_status s = check_args(conf, once, err);
-    if (s == TD_OK && td_cmd_job_wanted(conf))
-        return td_cmd_job_run(conf, "run", TD_VERB_RUN, err);
+    if (s == TD_OK && td_cmd_job_wanted(conf)) {
+        struct td_engine_params engine = td_options_engine(conf, conf->args[0]);
+        return td_cmd_job_run(conf, "run", TD_VERB_RUN, &engine, err);
+    }
     if (s == TD_OK)
         s = once ? run_once(&r, err) : converse(&r, err);
     td_chat_release(&r.chat);

@@ -446,9 +446,19 @@ static enum td_status prepare(struct server *s, struct td_error *err)
         *err = j.err;
         st = j.status;
     }
-    if (st == TD_OK)
-        td_cmd_job_print(&s->job);
-    return st;
+    if (st != TD_OK)
+        return st;
+    td_cmd_job_print(&s->job);
+    td_event_phase(TD_PHASE_PLAN);
+    td_front_phase(s->front, TD_PHASE_PLAN);
+    struct td_engine_params engine =
+        td_options_server(s->conf, s->conf->args[0], &s->served.config);
+    st = td_cmd_job_plan(&s->job, &engine, 0, err);
+    if (st != TD_OK)
+        return st;
+    td_event_phase(TD_PHASE_LAUNCH);
+    td_front_phase(s->front, TD_PHASE_LAUNCH);
+    return TD_OK;
 }
 
 static enum td_status serve(struct server *s, struct td_error *err)

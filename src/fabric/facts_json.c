@@ -153,6 +153,7 @@ static const struct field facts_fields[] = {
     I(td_facts, "space_used", memory.space_used, 0, INT64_MAX),
     I(td_facts, "data_limit", memory.data_limit, 0, INT64_MAX),
     I(td_facts, "data_used", memory.data_used, 0, INT64_MAX),
+    I(td_facts, "resident", memory.resident, 0, INT64_MAX),
     I(td_facts, "kills_host", kills.host, -1, INT64_MAX),
     I(td_facts, "kills_group", kills.group, -1, INT64_MAX),
     I(td_facts, "memlock", memlock, -1, INT64_MAX),
