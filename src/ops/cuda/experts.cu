@@ -19,7 +19,7 @@
  * choices.
  */
 #include "ops/cuda/planes.cuh"
-#include "ops/cuda/tile.cuh"
+#include "ops/cuda/small.cuh"
 
 enum {
     GROUP_THREADS = 1024,

@@ -5,7 +5,7 @@
  * three for exact ones. F32 weights are multiplied in plain f32.
  */
 #include "ops/cuda/planes.cuh"
-#include "ops/cuda/tile.cuh"
+#include "ops/cuda/small.cuh"
 
 struct lin_term {
     const void *w;
