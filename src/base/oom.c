@@ -84,7 +84,7 @@ void td_oom_counts_read(const char *root, struct td_oom_counts *out)
     td_buf_release(&text);
 }
 
-int64_t td_oom_counts_sum(const struct td_oom_counts *c)
+int64_t td_oom_counts_all(const struct td_oom_counts *c)
 {
-    return TD_MAX(c->host, 0) + TD_MAX(c->group, 0);
+    return TD_MAX(TD_MAX(c->host, c->group), 0);
 }

@@ -17,7 +17,8 @@ struct td_oom_counts {
 /* Counts below `root` ("" for this host; tests give recorded trees). */
 void td_oom_counts_read(const char *root, struct td_oom_counts *out);
 
-/* Both together; what cannot be read counts as 0. */
-int64_t td_oom_counts_sum(const struct td_oom_counts *c);
+/* All that is known of: the host counts what happens in groups as well, where it can be
+ * read. */
+int64_t td_oom_counts_all(const struct td_oom_counts *c);
 
 #endif

@@ -134,7 +134,7 @@ static void read_memory(struct td_beat *b)
     struct td_sysmem m;
     struct td_oom_counts kills;
     td_oom_counts_read("", &kills);
-    b->kills = (uint64_t)td_oom_counts_sum(&kills);
+    b->kills = (uint64_t)td_oom_counts_all(&kills);
     b->available = 0;
     if (td_sysmem_read("", &m, NULL) == TD_OK)
         b->available = (uint64_t)td_sysmem_available(&m, NULL, 0);

@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "fabric/resolve.h"
 #include "launch/agent.h"
+#include "launch/child.h"
 #include "launch/ssh.h"
 
 #include <errno.h>
@@ -19,6 +20,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -55,9 +57,10 @@ static void shut(int *fd)
     *fd = -1;
 }
 
-static bool make_pipe(int fd[2])
+/* What we write goes through a socket: an agent that is gone is no signal then. */
+static bool make_pipe(int fd[2], bool we_write)
 {
-    if (pipe(fd) != 0)
+    if ((we_write ? socketpair(AF_UNIX, SOCK_STREAM, 0, fd) : pipe(fd)) != 0)
         return false;
     for (int i = 0; i < 2; i++)
         (void)fcntl(fd[i], F_SETFD, FD_CLOEXEC);
@@ -85,7 +88,7 @@ static pid_t spawn(char *const *argv, int in, int out, int err)
 static void start_process(struct td_agent *a, char *const *argv)
 {
     int i[2] = {-1, -1}, o[2] = {-1, -1}, e[2] = {-1, -1};
-    if (make_pipe(i) && make_pipe(o) && make_pipe(e))
+    if (make_pipe(i, true) && make_pipe(o, false) && make_pipe(e, false))
         a->pid = spawn(argv, i[0], o[1], e[1]);
     if (!a->pid)
         td_error_set(&a->e, TD_E_IO, "cannot start %s: %s", argv[0], strerror(errno));
@@ -180,17 +183,34 @@ static bool next_line(struct td_agent *a, struct td_buf *line)
     return line->status == TD_OK;
 }
 
+/* It was there, and then it was not. */
+static void explain_loss(struct td_agent *a, int status)
+{
+    const char *whose = a->local ? "it" : "the ssh to it";
+    td_error_set(&a->e, TD_E_PEER, "the agent on %s ended", a->name);
+    if (status != -1 && WIFSIGNALED(status))
+        td_error_why(&a->e, "%s was killed by signal %d (%s)", whose, WTERMSIG(status),
+                     td_signal_name(WTERMSIG(status)));
+    else if (a->said.len)
+        td_error_why(&a->e, "%.500s", a->said.p);
+    else
+        td_error_why(&a->e, "%s",
+                     a->local ? "it said nothing"
+                              : "it was killed there, or the connection of ssh broke");
+}
+
 /* The process is gone: why. */
 static void explain_end(struct td_agent *a)
 {
     char list[1][TD_FACT_ADDR] = {""};
+    bool greeted = a->up;
     for (int i = 0; i < 4 && a->err >= 0; i++)
         read_words(a);
     int status = end_process(a, 1);
     if (a->e.code != TD_OK)
         return;
     bool ssh =
-        !a->local &&
+        !a->local && !greeted &&
         (status == -1 || (WIFEXITED(status) && (WEXITSTATUS(status) == 255 ||
                                                 WEXITSTATUS(status) == EXEC_FAILED)));
     if (ssh) {
@@ -198,8 +218,7 @@ static void explain_end(struct td_agent *a)
         td_ssh_cause(a->name, list[0], status, a->said.p, &a->e);
         return;
     }
-    td_error_set(&a->e, TD_E_PEER, "the agent on %s ended", a->name);
-    td_error_why(&a->e, "%.500s", a->said.len ? a->said.p : "it said nothing");
+    explain_loss(a, status);
 }
 
 /* ---- waiting for all ---------------------------------------------------------------- */
@@ -218,7 +237,7 @@ struct waiting {
 
 static void write_request(struct td_agent *a, struct td_buf *b)
 {
-    ssize_t n = write(a->in, b->p, b->len);
+    ssize_t n = send(a->in, b->p, b->len, MSG_NOSIGNAL);
     if (n > 0)
         td_buf_drop(b, (size_t)n);
     else if (n < 0 && errno != EAGAIN && errno != EINTR)

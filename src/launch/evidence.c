@@ -70,7 +70,7 @@ bool td_evidence_judge(int rank, const struct td_watch_rank *r,
 {
     struct td_error e;
     char bound[TD_FACT_TEXT], holder[TD_FACT_TEXT + 64];
-    double kills = (double)td_oom_counts_sum(&f->kills);
+    double kills = (double)td_oom_counts_all(&f->kills);
     if (r->age < 0 || kills <= r->kills)
         return false;
     double left = (double)td_sysmem_available(&f->memory, bound, sizeof(bound));

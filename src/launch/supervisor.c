@@ -30,7 +30,8 @@ enum { READ_SIZE = 1 << 16, MAX_LINE = 16384, MAX_WORDS = 600 };
 
 static const double FIRST_WAIT = 0.1, LONGEST_WAIT = 20; /* before a restart */
 static const double LAST_MOMENT = 5; /* for an engine that is asked to end */
-static const double LAST_WORD = 1;   /* for mpirun, after SIGTERM */
+/* For mpirun after SIGTERM: in order it needs 0.02 s, and behind a cut link for ever. */
+static const double LAST_WORD = 0.3;
 /* Ranks that a killed mpirun leaves behind have found out by then. */
 static const double FIRST_WAIT_RANKS = 1;
 

@@ -113,7 +113,15 @@ static void note_error(struct td_watch *w, const json_t *o)
         w->said = e;
 }
 
-static bool take_event(struct td_watch *w, int rank, const char *line, size_t n)
+/* Sooner than the next heartbeat tells it. */
+static void note_phase(struct rank *r, const json_t *o, double now)
+{
+    copy_text(o, "phase", r->phase, sizeof(r->phase));
+    r->step_at = now;
+}
+
+static bool take_event(struct td_watch *w, int rank, const char *line, size_t n,
+                       double now)
 {
     json_t *o = NULL;
     if (td_json_parse(line, n, "event", &o, NULL) != TD_OK)
@@ -121,6 +129,9 @@ static bool take_event(struct td_watch *w, int rank, const char *line, size_t n)
     const char *name = json_string_value(json_object_get(o, "event"));
     if (name && strcmp(name, "error") == 0)
         note_error(w, o);
+    if (name && strcmp(name, "phase") == 0 &&
+        json_is_string(json_object_get(o, "phase")))
+        note_phase(&w->rank[rank], o, now);
     json_decref(o);
     w->params.event(w->params.self, rank, line, n);
     return true;
@@ -147,7 +158,7 @@ static bool take_beat(struct td_watch *w, int rank, const char *line, size_t n,
 /* Is this the beginning of something for us, or its middle? */
 static bool take(struct td_watch *w, int rank, const char *line, size_t n, double now)
 {
-    return n > 0 && ((*line == '{' && take_event(w, rank, line, n)) ||
+    return n > 0 && ((*line == '{' && take_event(w, rank, line, n, now)) ||
                      (*line == '@' && take_beat(w, rank, line, n, now)));
 }
 

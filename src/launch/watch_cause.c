@@ -70,6 +70,9 @@ static const struct trouble troubles[] = {
      "look at that host and its link: `tandem check` with the same hosts"},
     {"daemon unexpectedly", false, TD_E_PEER, "Open MPI's daemon on %h has ended",
      "look at that host"},
+    {"unable to reliably start one or more daemons", false, TD_E_PEER,
+     "the ssh to %h has ended, and with it Open MPI's daemon there",
+     "look at that host and its link: `tandem check` with the same hosts"},
     {"No space left on device", false, TD_E_IO, "a disk is full on %h",
      "make room in /tmp and in the home folder there"},
 };
@@ -121,6 +124,15 @@ static const char *host_in(const struct td_watch *w, const char *line, size_t n)
         i += len + 1;
     }
     return NULL;
+}
+
+/* Where a sentence names no host and there is just one that it can be about. */
+static const char *only_other(const struct td_watch *w, const struct trouble *t)
+{
+    bool of_others = t->code == TD_E_SSH || t->code == TD_E_PEER ||
+                     t->code == TD_E_NAME || t->code == TD_E_NO_MPI;
+    return of_others && w->params.job->cluster->n == 2 ? w->rank[w->ranks - 1].host
+                                                       : NULL;
 }
 
 static void set_trouble(struct td_watch *w, const struct trouble *t, const char *host)
@@ -175,7 +187,8 @@ void td_watch_note(struct td_watch *w, const char *line, size_t n)
         (void)snprintf(w->trouble.why, sizeof(w->trouble.why), "%.*s",
                        (int)TD_MIN(n, sizeof(w->trouble.why) - 1), line);
         w->fatal = troubles[i].fatal;
-        set_trouble(w, &troubles[i], host_in(w, line, n));
+        const char *host = host_in(w, line, n);
+        set_trouble(w, &troubles[i], host ? host : only_other(w, &troubles[i]));
         return;
     }
 }

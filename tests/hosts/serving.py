@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`tandem serve` on the first of several hosts, with a rank on each."""
 import json
+import os
 import re
 import time
 
@@ -55,16 +56,32 @@ class Served:
                               "Content-Type: application/json", "-d", json.dumps(body))
 
     def lost(self, seconds=20, after=0):
-        """(seconds until it was noticed, the report) of a loss of the ranks."""
-        began = time.monotonic()
+        """Waits for a loss of the ranks: its report."""
         self.program.wait_err(r"^(restart in|details) ", seconds, after)
-        return time.monotonic() - began, self.report(after)
+        return self.report(after)
 
     def report(self, after=0):
         """error, cause and fix of the first failure behind `after`."""
         text = self.err[after:]
         found = {k: re.search(rf"^{k} +(.*)$", text, re.M) for k in ("error", "cause", "fix")}
         return {k: v.group(1) if v else "" for k, v in found.items()}
+
+    def events_of(self, name):
+        """All events of this name, in the order in which they came."""
+        with open(self.events, encoding="utf-8") as f:
+            lines = [json.loads(x) for x in f if x.endswith("}\n")]
+        return [e for e in lines if e.get("event") == name]
+
+    def wait_event(self, name, number, phase, seconds=60):
+        """The first event of this name from a rank in a phase."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            for e in self.events_of(name) if os.path.exists(self.events) else ():
+                if e["rank"] == number and e["phase"] == phase:
+                    return e
+            assert self.program.process.poll() is None, self.err
+            time.sleep(0.01)
+        raise AssertionError(f"no {name} of rank {number} in {phase}:\n{self.err}")
 
     def stop(self, seconds=30):
         self.program.signal(15)
@@ -80,3 +97,37 @@ def rank(bed, host):
     own = [p for p, c in found if "--world" in c and not re.search("mpirun|ssh|orted", c)]
     assert len(own) == 1, found
     return own[0]
+
+
+METRONOME = """
+import time
+last = time.time()
+while True:
+    time.sleep(0.02)
+    now = time.time()
+    print(last, now - last - 0.02, flush=True)
+    last = now
+"""
+
+
+class Metronome:
+    """Beside what is measured on its hosts: how long their cores were busy with others.
+
+    Begins now, when something is broken."""
+
+    def __init__(self, bed):
+        self.programs = [bed.start(h, "python3", "-c", METRONOME) for h in bed.names()]
+        self.began = time.time()
+
+    def seconds(self, served):
+        """From the fault to the event that reports it, less what a bystander waited."""
+        return self.until(served.events_of("error")[-1]["t"])
+
+    def until(self, at):
+        kept = 0.0
+        for p in self.programs:
+            p.process.kill()
+            beats = [tuple(map(float, x.split())) for x in p.out.splitlines()
+                     if len(x.split()) == 2]
+            kept += sum(max(late, 0) for t, late in beats if t < at)
+        return at - self.began - kept

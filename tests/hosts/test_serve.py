@@ -9,15 +9,9 @@ import time
 
 import pytest
 from conftest import TANDEM, kill
-from serving import ALL, MODEL, RANKS, URL, Served, rank
+from serving import ALL, MODEL, RANKS, URL, Metronome, Served, rank
 
-HANG = 10  # seconds in which a fault of 2 is noticed on a busy machine
-
-
-def events(served, name):
-    with open(served.events, encoding="utf-8") as f:
-        lines = [json.loads(x) for x in f if x.startswith("{")]
-    return [e for e in lines if e.get("event") == name]
+AT_WORK, IDLE = 2, 5  # seconds in which a loss is noticed
 
 
 def alone(bed, text="What is a harp?", tokens=24):
@@ -45,7 +39,7 @@ def test_serves_over_two_hosts(bed):
     assert s.ask() == Served.ask(s)
     text = bed.run("spark-1", TANDEM, "status").stdout
     assert re.search(r"^rank 1 +spark-2  serve .* resident", text, re.M), text
-    assert {e["rank"] for e in events(s, "phase")} >= {0, 1}
+    assert {e["rank"] for e in s.events_of("phase")} >= {0, 1}
     assert s.stop() == 0
 
 
@@ -174,7 +168,7 @@ def test_a_clock_one_hour_off(bed):
 # ---- faults while it serves ------------------------------------------------------------
 
 
-def harmed(bed, harm, pattern, limit=HANG, tokens=400):
+def harmed(bed, harm, pattern, tokens=400):
     """Harms a server in the middle of an answer: noticed, named, cleaned, answered."""
     s = Served(bed)
     s.ready()
@@ -182,10 +176,11 @@ def harmed(bed, harm, pattern, limit=HANG, tokens=400):
     a = s.asking(tokens=tokens)
     time.sleep(0.3)
     at = len(s.err)
+    clock = Metronome(bed)
     harm(s)
-    seconds, report = s.lost(limit + 10, at)
+    report = s.lost(20, at)
     assert re.search(pattern, report["error"] + " " + report["cause"]), s.err[at:]
-    assert seconds < limit, (seconds, s.err[at:])
+    assert clock.seconds(s) < AT_WORK, s.err[at:]
     return s, a, at, want
 
 
@@ -215,9 +210,11 @@ def test_a_stopped_rank_while_idle(bed):
     s.ready()
     time.sleep(2)
     at = len(s.err)
+    clock = Metronome(bed)
     os.kill(rank(bed, "spark-2"), signal.SIGSTOP)
-    seconds, report = s.lost(20, at)
-    assert "rank 1 on spark-2 is silent" in report["error"] and seconds < HANG
+    report = s.lost(20, at)
+    assert "rank 1 on spark-2 is silent" in report["error"], s.err
+    assert clock.seconds(s) < IDLE, s.err
     s.ready(60, at)
     assert s.stop() == 0
 
@@ -276,7 +273,7 @@ def test_killed_for_memory_is_named(bed):
         f.write("1000")  # the kernel's first choice
     at = len(s.err)
     bed.start("spark-2", "python3", "-c", HOG)
-    _, report = s.lost(30, at)
+    report = s.lost(30, at)
     for pid, _ in bed.processes("spark-2", "python3"):
         kill(pid)
     bed.do("memory", "spark-2", "max")
@@ -326,7 +323,7 @@ def test_a_link_that_goes_down_while_it_starts(bed):
     s = Served(bed)
     s.program.wait_err(r"^fabric ")
     bed.do("cut", "spark-2")
-    _, report = s.lost(30)
+    report = s.lost(30)
     assert "spark-2" in report["error"] + report["cause"], s.err
     bed.do("mend", "spark-2")
     end = time.monotonic() + 90

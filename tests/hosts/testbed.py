@@ -12,6 +12,21 @@ SCRIPT = os.path.join(HERE, "testbed.sh")
 TANDEM = os.path.abspath(os.environ.get("TANDEM", "build/tandem"))
 
 
+def _read_link(path):
+    try:
+        return os.readlink(path)
+    except OSError:
+        return None
+
+
+def _command(pid):
+    try:
+        with open(f"/proc/{pid}/cmdline", encoding="utf-8", errors="replace") as f:
+            return f.read().replace("\0", " ").replace("\n", " ").strip()
+    except OSError:
+        return ""
+
+
 class Program:
     """A program on a host; its output goes to files below the shared folder."""
 
@@ -106,8 +121,15 @@ class Testbed:
 
     def processes(self, host, pattern=""):
         """(outer pid, command line) of the processes there that match."""
-        lines = [line.split(" ", 1) for line in self.do("pids", host).splitlines()]
-        return [(int(p), c) for p, c in lines if c.strip() and re.search(pattern, c)]
+        with open(os.path.join(self.folder, f"{host}.pid"), encoding="ascii") as f:
+            space = _read_link(f"/proc/{f.read().strip()}/ns/pid")
+        found = []
+        for p in os.listdir("/proc"):
+            if p.isdigit() and _read_link(f"/proc/{p}/ns/pid") == space:
+                command = _command(p)
+                if command and re.search(pattern, command):
+                    found.append((int(p), command))
+        return sorted(found)
 
     def wait_gone(self, pattern, seconds=10):
         """No process that matches is left on any host."""

@@ -409,7 +409,7 @@ delay() {
         switch tc qdisc add dev f2 root netem delay "${1}us"
         return
     fi
-    cc -O2 -o "$T/delay" "$here/delay.c"
+    [ -x "$T/delay" ] || cc -O2 -o "$T/delay" "$here/delay.c"
     for i in 1 2; do switch ip link set "f$i" nomaster; done
     setsid nsenter -t "$(cat "$T/switch.pid")" -n "$T/delay" f1 f2 "$1" \
         </dev/null >"$T/delay.log" 2>&1 &

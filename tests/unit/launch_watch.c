@@ -159,6 +159,11 @@ static void pieces(void **state)
     out(w, "[1,1]<stdout>:@hb 0 spark-2 8 43 serve 1 2 3", 101.5);
     (void)td_watch_ranks(w, 101.5, r);
     assert_string_equal(r[0].phase, "load");
+    /* An event tells a phase sooner than the next heartbeat. */
+    out(w, "[1,1]<stdout>:{\"phase\":\"warmup\",\"event\":\"phase\"}", 101.6);
+    (void)td_watch_ranks(w, 101.6, r);
+    assert_string_equal(r[0].phase, "load");
+    assert_string_equal(r[1].phase, "warmup");
     td_watch_free(w);
 }
 
@@ -315,7 +320,7 @@ static void memory_kill(void **state)
     assert_non_null(f);
     td_error_init(&err);
     td_error_set(&err, TD_E_PEER, "killed");
-    f->kills = (struct td_oom_counts){.host = 3, .group = 1};
+    f->kills = (struct td_oom_counts){.host = 4, .group = 1};
     f->memory = (struct td_sysmem){.total = 8 * TD_GIB,
                                    .available = 2 * TD_GIB,
                                    .group_limit = INT64_MAX,
@@ -323,7 +328,8 @@ static void memory_kill(void **state)
                                    .data_limit = INT64_MAX};
     assert_false(td_evidence_judge(1, &r, f, &err)); /* somebody sent the signal */
     assert_string_equal(err.what, "killed");
-    f->kills.group = 2;
+    f->kills.host = 5;
+    f->kills.group = 2; /* the same one, counted by its group too */
     f->n_holders = 1;
     f->holders[0] = (struct td_holder){.pid = 4711,
                                        .bytes = 21 * TD_GIB,
@@ -335,6 +341,7 @@ static void memory_kill(void **state)
                                   "memory, in phase warmup");
     assert_non_null(
         strstr(err.why, "python3 (pid 4711, container glm-server) holds 21"));
+    assert_non_null(strstr(err.why, "counts 1 more such kill there"));
     assert_non_null(strstr(err.why, "1.00 GiB were left then and 2.00 GiB are now"));
     r.age = -1; /* it was never heard of: nothing to compare with */
     assert_false(td_evidence_judge(1, &r, f, &err));
@@ -360,7 +367,18 @@ static void sentences(void **state)
          TD_E_SSH,
          "accepts no key",
          false},
-        {{"Host key verification failed."}, 255, TD_E_SSH, "another host", false},
+        {{"Host key verification failed."}, 255, TD_E_SSH, "key of spark-2", false},
+        {{"mpirun was unable to launch the specified application as it could not "
+          "access"},
+         132,
+         TD_E_PROGRAM,
+         "another host",
+         false},
+        {{"ORTE was unable to reliably start one or more daemons."},
+         9,
+         TD_E_PEER,
+         "the ssh to spark-2 has ended",
+         false},
         {{"bash: line 1: orted: No such file or directory"},
          127,
          TD_E_NO_MPI,
