@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Measures the processor's limits with the best loops that it can run: a level's own,
- * or portable ones.
+ * or portable ones. A GPU's shelf measures its own.
  */
 #include "ops/limits.h"
 
@@ -158,4 +158,14 @@ enum td_status td_limits_measure(int threads, size_t bytes, struct td_limits *ou
     td_free_aligned(data, (size_t)(pieces * PIECE));
     td_free_aligned(t, sizeof(*t));
     return s;
+}
+
+enum td_status td_limits_of(struct td_dev *dev, bool products, struct td_limits *out,
+                            struct td_error *err)
+{
+    if (!dev->ops.limits)
+        return td_limits_measure(dev->threads, 0, out, err);
+    *out = (struct td_limits){0};
+    dev->ops.limits(dev, products, out);
+    return TD_OK;
 }

@@ -49,7 +49,7 @@ enum {
     TD_JOIN_ID = 128,     /* bytes that ranks share in order to join their devices */
     TD_JOIN_PLACE = 64,
     TD_CANDIDATES = 64, /* ids that candidates() keeps of a row of logits */
-    TD_OPS_VERSION = 9  /* rises with every change of this file that a library built
+    TD_OPS_VERSION = 10 /* rises with every change of this file that a library built
                              before it would not understand */
 };
 
@@ -286,6 +286,7 @@ struct td_join {
 };
 
 struct td_dev;
+struct td_limits;
 
 struct td_ops {
     const char *name; /* the level: "ref", "avx2", ... */
@@ -370,6 +371,9 @@ struct td_ops {
 
     /* NULL on a shelf without it: whole rows are read then. */
     void (*candidates)(struct td_dev *dev, const struct td_candidates_args *args);
+
+    /* For benchmarks: see td_limits_of(), which is what to call. NULL on processors. */
+    void (*limits)(struct td_dev *dev, bool products, struct td_limits *out);
 };
 
 /* The common part of every shelf's device; shelves extend it. */
@@ -382,6 +386,8 @@ struct td_dev {
     bool shared;         /* its memory is the host's */
     const char *taken;   /* of a GPU: who else holds its memory, as part of a sentence;
                             NULL or "" when nobody is known to */
+    int recorded;        /* steps that begin() knows */
+    size_t recorded_bytes; /* what the driver took for them, beside the budget */
 };
 
 struct td_dev_params {

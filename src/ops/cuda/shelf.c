@@ -17,6 +17,7 @@
 #include "base/sysmem.h"
 #include "ops/cuda/fault.h"
 #include "ops/cuda/join.h"
+#include "ops/cuda/limits.h"
 #include "ops/cuda/stage.h"
 
 #include <stdatomic.h>
@@ -367,6 +368,20 @@ static bool cuda_begin(struct td_dev *dev, uint64_t key)
     return true;
 }
 
+/* From a recording to what can be launched, its memory on the GPU included. */
+static void instantiate(struct td_cuda *cuda, struct recorded *r, cudaGraph_t graph)
+{
+    size_t before = 0, after = 0, total = 0;
+    (void)cudaMemGetInfo(&before, &total);
+    check(cuda, cudaGraphInstantiate(&r->graph, graph, 0), "recording a step");
+    if (r->graph)
+        check(cuda, cudaGraphUpload(r->graph, cuda->ctx.stream), "recording a step");
+    check(cuda, cudaGraphDestroy(graph), "recording a step");
+    (void)cudaMemGetInfo(&after, &total);
+    cuda->dev.recorded++;
+    cuda->dev.recorded_bytes += before > after ? before - after : 0;
+}
+
 static void cuda_end(struct td_dev *dev)
 {
     struct td_cuda *cuda = enter(dev);
@@ -376,9 +391,7 @@ static void cuda_end(struct td_dev *dev)
         cuda->recording = false;
         check(cuda, cudaStreamEndCapture(cuda->ctx.stream, &graph), "recording a step");
         if (graph)
-            check(cuda, cudaGraphInstantiate(&r->graph, graph, 0), "recording a step");
-        if (graph)
-            check(cuda, cudaGraphDestroy(graph), "recording a step");
+            instantiate(cuda, r, graph);
     }
     if (r && r->graph)
         check(cuda, cudaGraphLaunch(r->graph, cuda->ctx.stream), "a recorded step");
@@ -517,6 +530,12 @@ OPERATION(route)
 OPERATION(experts)
 OPERATION(candidates)
 
+static void cuda_limits(struct td_dev *dev, bool products, struct td_limits *out)
+{
+    struct td_cuda *cuda = enter(dev);
+    td_cuda_limits(&cuda->ctx, products, out);
+}
+
 static const struct td_ops table = {
     .alloc = cuda_alloc,
     .reserve = cuda_reserve,
@@ -547,6 +566,7 @@ static const struct td_ops table = {
     .route = cuda_route,
     .experts = cuda_experts,
     .candidates = cuda_candidates,
+    .limits = cuda_limits,
     .join_place = cuda_join_place,
     .join_id = cuda_join_id,
     .join = cuda_join,
