@@ -16,20 +16,22 @@
 #   ranks     two ranks: directly where there are two GPUs, else by way of the host
 #   faults    a GPU that is not there, a budget that is too small
 #   load      weights from files onto the GPU, beside plain reads and plain copies
-#   bench     time of steps and prompts of the shapes in SHAPES
+#   bench     time of steps and prompts of the shapes in SHAPES, beside this GPU's limits
+#   serve     a server of the first of them against its steps (gpu_serve.py)
 #
 # A part that does not come to an end is stopped. The last lines say of each part whether
 # it passed; the exit status is 1 if one did not.
 #
 # It runs from the repository root; TANDEM_BUILD (build) is the folder of the programs and
 # of libtandem-cuda.so, TANDEM_BENCH the folder of a model to load, made when it is not
-# there, SHAPES the configurations to time.
+# there, SHAPES the configurations to time. With cuBLASLt where the loader finds it,
+# products are compared with its own.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 build=${TANDEM_BUILD:-build}
 model=${TANDEM_BENCH:-/tmp/tandem-bench-moe}
 shapes=${SHAPES:-bench/configs/Qwen3.5-35B-A3B-FP8 bench/configs/Qwen3.5-122B-A10B-FP8}
-all=(ops sanitize golden random bits prefix eval greedy ranks faults load bench)
+all=(ops sanitize golden random bits prefix eval greedy ranks faults load bench serve)
 parts=("$@")
 [ $# -gt 0 ] || parts=("${all[@]}")
 table=
@@ -120,9 +122,14 @@ part_load() {
 part_bench() {
     local shape
     for shape in $shapes; do
-        timeout 150 "$build/bench_model" --device cuda --weights random "$shape" ||
-            return 1
+        timeout 150 "$build/tandem" bench --device cuda --weights random \
+            --batch 1,8,32,64 --context 512 --prompt 512,2048,8192 \
+            --max-num-batched-tokens 8192 "$shape" || return 1
     done
+}
+
+part_serve() {
+    timeout 150 bench/gpu_serve.py "${shapes%% *}"
 }
 
 nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader

@@ -1,235 +1,141 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tandem bench MODEL: how fast this host's processor computes a model, and how close that
- * is to what it can do.
+ * tandem bench MODEL: how fast this host's processor or GPU computes a model, and how close
+ * that is to what it can do.
  *
- * The operation table is wrapped: every call is timed, and what it must move (weights of
- * the experts that were really chosen, keys, values, states) and compute is counted. The
- * limits are measured between the measurements, so that shares hold on a machine that
+ * What operations must move and compute is counted by a wrapped table
+ * (bench_count.h). On a processor it also times them, in the steps that are measured. A
+ * GPU replays recorded steps, so they are measured as they are, and counted in one more.
+ * The limits are measured between the measurements, so that shares hold on a machine that
  * others use too.
  */
-#include "base/buf.h"
 #include "base/clock.h"
-#include "base/file.h"
-#include "base/json.h"
 #include "base/mem.h"
 #include "cmd/bench.h"
+#include "cmd/bench_points.h"
 #include "cmd/options.h"
-#include "engine/engine.h"
-#include "ops/limits.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_POINTS = 16, STEPS = 24, MAX_EXPERTS = 1024, PLOT_W = 640, PLOT_H = 360 };
-
-/* ---- counting --------------------------------------------------------------------------- */
-
-enum op {
-    OP_EMBED,
-    OP_NORM,
-    OP_LINEAR,
-    OP_QKV,
-    OP_ATTENTION,
-    OP_CONV,
-    OP_DELTA,
-    OP_GATED_NORM,
-    OP_SWIGLU,
-    OP_ROUTE,
-    OP_EXPERTS,
-    OP_SUM, /* all-reduces between ranks, waiting included */
-    OPS
-};
-static const char *const op_names[OPS] = {
-    "embed", "norm",       "linear", "qkv",   "attention", "conv",
-    "delta", "gated_norm", "swiglu", "route", "experts",   "all_reduce"};
-
-struct count {
-    double seconds, bytes, work;
+enum {
+    PROMPTS = 3, /* times that a prompt is measured */
+    STEPS = 23,  /* the same of a step */
+    WARM_HOST = 1,
+    WARM_GPU = 3, /* a step is recorded at its second run */
+    BEHIND = 64,  /* tokens behind the context: all steps that are made */
+    APART = 97,   /* tokens between the beginnings of two sequences */
+    ROWS = 2048,  /* of a prompt in a forward, at most, when nothing is asked for */
+    MOST = 1 << 20
 };
 
-/* The wrapped table and what it counted. One bench at a time. */
-static struct td_ops inner;
-static struct count counts[OPS];
+struct list {
+    int32_t n, most, v[TD_BENCH_LIST];
+};
 
-static void add(enum op op, double start, double bytes, double work)
-{
-    counts[op].seconds += td_clock_now() - start;
-    counts[op].bytes += bytes;
-    counts[op].work += work;
-}
-
-static double matrix_bytes(const struct td_matrix *m)
-{
-    static const int element[] = {1, 2, 4};
-    return (double)m->n * (double)m->k * element[m->type];
-}
-
-#define PLAIN(op, name, bytes)                                                         \
-    static void count_##name(struct td_dev *dev, const struct td_##name##_args *a)     \
-    {                                                                                  \
-        double start = td_clock_now();                                                 \
-        inner.name(dev, a);                                                            \
-        add(op, start, bytes, 0);                                                      \
-    }
-
-PLAIN(OP_EMBED, embed, 0)
-PLAIN(OP_NORM, norm, 0)
-PLAIN(OP_QKV, qkv, 0)
-PLAIN(OP_CONV, conv, 0)
-PLAIN(OP_GATED_NORM, gated_norm, 0)
-PLAIN(OP_SWIGLU, swiglu, 0)
-PLAIN(OP_ROUTE, route, 0)
-
-static void count_linear(struct td_dev *dev, const struct td_linear_args *a)
-{
-    double start = td_clock_now(), bytes = 0, work = 0;
-    inner.linear(dev, a);
-    for (int i = 0; i < a->count; i++) {
-        const struct td_matrix *w = a->term[i].w;
-        bytes += matrix_bytes(w);
-        work += 2.0 * (double)w->n * (double)w->k * a->rows;
-    }
-    add(OP_LINEAR, start, bytes, work);
-}
-
-static void count_attention(struct td_dev *dev, const struct td_attention_args *a)
-{
-    const struct td_batch *b = a->batch;
-    double start = td_clock_now(), tokens = 0, pairs = 0;
-    inner.attention(dev, a);
-    for (int32_t s = 0; s < b->n_decode + b->n_prefill; s++)
-        tokens += b->pos[b->row0[s + 1] - 1] + 1;
-    for (int32_t r = 0; r < b->rows; r++)
-        pairs += b->pos[r] + 1;
-    add(OP_ATTENTION, start,
-        2.0 * tokens * a->n_kv * a->head_dim * (double)td_kv_element(dev->numerics),
-        4.0 * pairs * a->n_heads * a->head_dim);
-}
-
-static void count_delta(struct td_dev *dev, const struct td_delta_args *a)
-{
-    const struct td_batch *b = a->batch;
-    double start = td_clock_now(), state = 4.0 * a->n_v * a->dk * a->dv;
-    inner.delta(dev, a);
-    add(OP_DELTA, start, 2 * state * (b->n_decode + b->n_prefill),
-        1.5 * state * b->rows);
-}
-
-static void count_experts(struct td_dev *dev, const struct td_experts_args *a)
-{
-    double start = td_clock_now(), bytes = 0, work = 0;
-    bool used[MAX_EXPERTS] = {false};
-    inner.experts(dev, a);
-    double one =
-        matrix_bytes(&a->gate[0]) + matrix_bytes(&a->up[0]) + matrix_bytes(&a->down[0]);
-    for (int32_t c = 0; c < a->rows * a->k; c++) {
-        bool *u = &used[a->id[c] % MAX_EXPERTS];
-        bytes += *u ? 0 : one;
-        *u = true;
-    }
-    work = 6.0 * (double)a->gate[0].n * (double)a->gate[0].k * a->rows * a->k;
-    if (a->shared_down) {
-        bytes += matrix_bytes(a->shared_gate_proj) + matrix_bytes(a->shared_up) +
-                 matrix_bytes(a->shared_down);
-        work += 6.0 * (double)a->shared_up->n * (double)a->shared_up->k * a->rows;
-    }
-    add(OP_EXPERTS, start, bytes, work);
-}
-
-static void wrap(struct td_ops *ops)
-{
-    inner = *ops;
-    ops->embed = count_embed;
-    ops->norm = count_norm;
-    ops->linear = count_linear;
-    ops->qkv = count_qkv;
-    ops->attention = count_attention;
-    ops->conv = count_conv;
-    ops->delta = count_delta;
-    ops->gated_norm = count_gated_norm;
-    ops->swiglu = count_swiglu;
-    ops->route = count_route;
-    ops->experts = count_experts;
-}
-
-static struct count total(void)
-{
-    struct count sum = {0};
-    for (int i = 0; i < OPS; i++) {
-        sum.seconds += counts[i].seconds;
-        sum.bytes += counts[i].bytes;
-        sum.work += counts[i].work;
-    }
-    return sum;
-}
-
-/* ---- measuring -------------------------------------------------------------------------- */
-
-struct point {
-    int32_t batch, prompt;
-    bool decode;
-    double seconds, tokens; /* of a step or a prompt */
-    struct count sum, op[OPS];
-    struct td_limits limits;
+/* What is asked for. */
+struct lists {
+    struct list batch, prompt, context;
 };
 
 struct bench {
+    struct lists ask;
     struct td_engine *engine;
-    struct td_engine_info info;
-    int32_t n_batch, n_prompt, batch[MAX_POINTS], prompt[MAX_POINTS];
-    int32_t max_batch, max_prompt;
+    struct td_dev *dev;
     double summing; /* seconds in all-reduces before what is counted */
     int32_t *ids, *blocks;
     struct td_seq_rows *rows;
-    struct point point[MAX_POINTS * (MAX_POINTS + 1)];
-    int n_points;
-    bool f32;
+    struct td_bench_points out;
 };
 
-static enum td_status read_list(const char *text, const char *option, int32_t *out,
-                                int32_t *n, int32_t *most, struct td_error *err)
+static enum td_status read_list(const char *text, const char *option, struct list *to,
+                                struct td_error *err)
 {
     const char *p = text;
-    *n = *most = 0;
+    *to = (struct list){0};
     while (*p) {
         char *end;
         long v = strtol(p, &end, 10);
-        if (end == p || v < 1 || v > 1 << 20 || (*end && *end != ',') ||
-            *n == MAX_POINTS)
+        if (end == p || v < 1 || v > MOST || (*end && *end != ',') ||
+            to->n == TD_BENCH_LIST)
             return td_error_set(err, TD_E_USAGE,
                                 "%s takes up to %d whole numbers above 0 with commas, "
                                 "not \"%.100s\"",
-                                option, MAX_POINTS, text);
-        out[(*n)++] = (int32_t)v;
-        *most = TD_MAX(*most, (int32_t)v);
+                                option, TD_BENCH_LIST, text);
+        to->v[to->n++] = (int32_t)v;
+        to->most = TD_MAX(to->most, (int32_t)v);
         p = *end ? end + 1 : end;
     }
-    return *n ? TD_OK : td_error_set(err, TD_E_USAGE, "%s is empty", option);
+    return to->n ? TD_OK : td_error_set(err, TD_E_USAGE, "%s is empty", option);
 }
 
-static int32_t blocks_each(const struct bench *b)
+static int32_t longest(const struct lists *l)
 {
-    return (b->max_prompt + STEPS + 1 + TD_KV_BLOCK - 1) / TD_KV_BLOCK;
+    return TD_MAX(l->prompt.most, l->context.most);
+}
+
+static int32_t blocks_each(const struct lists *l)
+{
+    return (longest(l) + BEHIND + TD_KV_BLOCK - 1) / TD_KV_BLOCK;
+}
+
+/* ---- forwards ------------------------------------------------------------------------ */
+
+/* Every sequence has tokens of its own. */
+static struct td_seq_rows rows_of(const struct bench *b, int32_t seq, int32_t start,
+                                  int32_t n)
+{
+    return (struct td_seq_rows){.ids = b->ids + start + (int64_t)seq * APART,
+                                .n = n,
+                                .start = start,
+                                .slot = seq,
+                                .blocks =
+                                    b->blocks + (int64_t)seq * blocks_each(&b->ask),
+                                .n_blocks = blocks_each(&b->ask)};
 }
 
 static enum td_status prefill(struct bench *b, int32_t seq, int32_t n,
                               struct td_error *err)
 {
+    int32_t most = b->out.info.max_rows;
     enum td_status s = TD_OK;
-    for (int32_t at = 0; at < n && s == TD_OK; at += b->info.max_rows) {
-        struct td_seq_rows piece = {.ids = b->ids + at,
-                                    .n = TD_MIN(b->info.max_rows, n - at),
-                                    .start = at,
-                                    .slot = seq,
-                                    .blocks = b->blocks + (int64_t)seq * blocks_each(b),
-                                    .n_blocks = blocks_each(b)};
+    for (int32_t at = 0; at < n && s == TD_OK; at += most) {
+        struct td_seq_rows piece = rows_of(b, seq, at, TD_MIN(most, n - at));
         piece.n_out = at + piece.n == n;
         s = td_engine_forward(b->engine, &piece, 1, err);
     }
     return s;
 }
+
+/* A token for each of the first `batch` sequences. */
+static enum td_status step(struct bench *b, int32_t batch, int32_t at,
+                           struct td_error *err)
+{
+    for (int32_t i = 0; i < batch; i++) {
+        b->rows[i] = rows_of(b, i, at, 1);
+        b->rows[i].decode = true;
+        b->rows[i].n_out = 1;
+    }
+    return td_engine_forward(b->engine, b->rows, batch, err);
+}
+
+/* Seconds of a step when nobody waits for it before the next one is asked for: what is
+ * left of its time is the GPU's wait for this program. */
+static enum td_status step_ahead(struct bench *b, int32_t batch, double *seconds,
+                                 struct td_error *err)
+{
+    double start = td_clock_now();
+    enum td_status s = TD_OK;
+    for (int i = 0; i < STEPS && s == TD_OK; i++)
+        s = td_model_forward(td_engine_model(b->engine), td_engine_cache(b->engine),
+                             b->rows, batch, false, err);
+    if (s == TD_OK)
+        s = b->dev->ops.sync(b->dev, err);
+    *seconds = (td_clock_now() - start) / STEPS;
+    return s;
+}
+
+/* ---- counting ------------------------------------------------------------------------ */
 
 static double seconds_summing(const struct bench *b)
 {
@@ -238,30 +144,34 @@ static double seconds_summing(const struct bench *b)
     return now.comm.seconds;
 }
 
-static void count_anew(struct bench *b)
+static enum td_status count_begin(struct bench *b, struct td_error *err)
 {
-    memset(counts, 0, sizeof(counts));
+    return td_bench_count_begin(b->dev, b->out.info.max_rows, b->out.info.config->top_k,
+                                err);
+}
+
+static void count_anew(struct bench *b, int32_t real)
+{
+    td_bench_count_anew(real);
     b->summing = seconds_summing(b);
 }
 
-static void keep_point(struct bench *b, struct point p, const struct td_limits *before,
-                       const struct td_limits *after, int steps)
+/* What was counted in so many runs, for one. */
+static void count_end(struct bench *b, struct td_bench_point *p, int runs)
 {
-    counts[OP_SUM].seconds = seconds_summing(b) - b->summing;
-    p.sum = total();
-    memcpy(p.op, counts, sizeof(counts));
-    for (int i = 0; i < OPS; i++) {
-        p.op[i].seconds /= steps;
-        p.op[i].bytes /= steps;
-        p.op[i].work /= steps;
+    memcpy(p->op, td_bench_counts(), sizeof(p->op));
+    td_bench_count_end(b->dev);
+    p->op[TD_BENCH_SUM].seconds = seconds_summing(b) - b->summing;
+    for (int i = 0; i < TD_BENCH_OPS; i++) {
+        p->op[i].seconds /= runs;
+        p->op[i].bytes /= runs;
+        p->op[i].work /= runs;
+        p->sum.bytes += p->op[i].bytes;
+        p->sum.work += p->op[i].work;
     }
-    p.sum.bytes /= steps;
-    p.sum.work /= steps;
-    p.limits = (struct td_limits){TD_MAX(before->read, after->read),
-                                  TD_MAX(before->f32, after->f32),
-                                  TD_MAX(before->bf16, after->bf16)};
-    b->point[b->n_points++] = p;
 }
+
+/* ---- measuring ----------------------------------------------------------------------- */
 
 static int by_value(const void *a, const void *b)
 {
@@ -269,287 +179,217 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static enum td_status measure_prefill(struct bench *b, int32_t n, struct td_error *err)
+static double median(double *x, size_t n)
 {
-    struct td_limits before, after;
-    double times[3];
-    enum td_status s = prefill(b, 0, TD_MIN(n, TD_CHUNK), err);
-    if (s == TD_OK)
-        s = td_limits_measure(b->info.threads, 0, &before, err);
-    count_anew(b);
-    for (int i = 0; i < 3 && s == TD_OK; i++) {
+    qsort(x, n, sizeof(*x), by_value);
+    return x[n / 2];
+}
+
+static enum td_status limits(const struct bench *b, struct td_bench_point *p,
+                             struct td_error *err)
+{
+    struct td_limits now, *l = &p->limits;
+    enum td_status s = td_limits_of(b->dev, true, &now, err);
+    if (s != TD_OK)
+        return s;
+    *l = (struct td_limits){TD_MAX(l->read, now.read),
+                            TD_MAX(l->f32, now.f32),
+                            TD_MAX(l->bf16, now.bf16),
+                            TD_MAX(l->f8, now.f8),
+                            TD_MAX(l->copy, now.copy),
+                            TD_MAX(l->upload, now.upload),
+                            now.how};
+    return TD_OK;
+}
+
+static enum td_status time_prompts(struct bench *b, struct td_bench_point *p,
+                                   struct td_error *err)
+{
+    double times[PROMPTS];
+    enum td_status s = TD_OK;
+    for (int i = 0; i < PROMPTS && s == TD_OK; i++) {
         double start = td_clock_now();
-        s = prefill(b, 0, n, err);
+        s = prefill(b, 0, p->context, err);
         times[i] = td_clock_now() - start;
     }
     if (s == TD_OK)
-        s = td_limits_measure(b->info.threads, 0, &after, err);
-    if (s != TD_OK)
-        return s;
-    qsort(times, 3, sizeof(*times), by_value);
-    keep_point(
-        b, (struct point){.batch = 1, .prompt = n, .seconds = times[1], .tokens = n},
-        &before, &after, 3);
-    return TD_OK;
+        p->seconds = median(times, PROMPTS);
+    return s;
 }
 
-static enum td_status measure_decode(struct bench *b, int32_t batch, int32_t prompt,
-                                     struct td_error *err)
-{
-    struct td_limits before, after;
-    double times[STEPS];
-    enum td_status s = TD_OK;
-    for (int32_t i = 0; i < batch && s == TD_OK; i++)
-        s = prefill(b, i, prompt, err);
-    if (s == TD_OK)
-        s = td_limits_measure(b->info.threads, 0, &before, err);
-    for (int32_t t = 0; t < STEPS && s == TD_OK; t++) {
-        for (int32_t i = 0; i < batch; i++)
-            b->rows[i] =
-                (struct td_seq_rows){.ids = b->ids + (t * 61 + i * 37) % b->max_prompt,
-                                     .n = 1,
-                                     .start = prompt + t,
-                                     .decode = true,
-                                     .slot = i,
-                                     .blocks = b->blocks + (int64_t)i * blocks_each(b),
-                                     .n_blocks = blocks_each(b),
-                                     .n_out = 1};
-        if (t == 1) /* the first step warms up */
-            count_anew(b);
-        double start = td_clock_now();
-        s = td_engine_forward(b->engine, b->rows, batch, err);
-        times[t] = td_clock_now() - start;
-    }
-    if (s == TD_OK)
-        s = td_limits_measure(b->info.threads, 0, &after, err);
-    if (s != TD_OK)
-        return s;
-    qsort(times + 1, STEPS - 1, sizeof(*times), by_value);
-    keep_point(b,
-               (struct point){.batch = batch,
-                              .prompt = prompt,
-                              .decode = true,
-                              .seconds = times[STEPS / 2],
-                              .tokens = batch},
-               &before, &after, STEPS - 1);
-    return TD_OK;
-}
-
-/* ---- showing ---------------------------------------------------------------------------- */
-
-static double share(double amount, double seconds, double limit)
-{
-    return seconds > 0 && limit > 0 ? amount / seconds / limit : 0;
-}
-
-static double peak(const struct bench *b, const struct point *p)
-{
-    return b->f32 ? p->limits.f32 : p->limits.bf16;
-}
-
-static void print_ops(const struct bench *b, const struct point *p)
-{
-    for (int i = 0; i < OPS; i++) {
-        const struct count *c = &p->op[i];
-        if (c->seconds < 0.005 * p->seconds)
-            continue;
-        printf("          %-10s %8.3f ms %3.0f %%", op_names[i], c->seconds * 1e3,
-               100 * c->seconds / p->seconds);
-        if (c->bytes > 0)
-            printf("  %6.1f GB/s %3.0f %% of read", c->bytes / c->seconds * 1e-9,
-                   100 * share(c->bytes, c->seconds, p->limits.read));
-        if (c->work > 0)
-            printf("  %7.1f Gop/s %3.0f %% of peak", c->work / c->seconds * 1e-9,
-                   100 * share(c->work, c->seconds, peak(b, p)));
-        (void)fputc('\n', stdout);
-    }
-}
-
-static void print_table(const struct bench *b)
-{
-    const struct point *first = &b->point[0];
-    printf("model     %.2f GB of weights, loaded in %.2f s, %.2f GB/s\n",
-           (double)b->info.bytes.weights * 1e-9, b->info.load.seconds,
-           b->info.load.seconds > 0
-               ? (double)b->info.load.bytes / b->info.load.seconds * 1e-9
-               : 0);
-    printf("processor %s, %d threads: read %.1f GB/s, f32 %.0f Gop/s, bf16 %.0f "
-           "Gop/s\n",
-           b->info.level, b->info.threads, first->limits.read * 1e-9,
-           first->limits.f32 * 1e-9, first->limits.bf16 * 1e-9);
-    printf("memory    planned %.1f MB for the process, peak until warm %.1f MB "
-           "(%+.2f %%)\n",
-           (double)b->info.plan.peak * 1e-6, (double)b->info.peak * 1e-6,
-           100 * ((double)b->info.peak / (double)b->info.plan.peak - 1));
-    if (b->info.ranks > 1)
-        printf("ranks     %d, this is the first one's part\n", b->info.ranks);
-    for (int i = 0; i < b->n_points; i++) {
-        const struct point *p = &b->point[i];
-        printf("%-9s batch %d, context %d: %.3f ms, %.1f tokens/s, %.1f GB/s (%.0f %% "
-               "of read), %.0f Gop/s (%.0f %% of peak)\n",
-               p->decode ? "decode" : "prefill", (int)p->batch, (int)p->prompt,
-               p->seconds * 1e3, p->tokens / p->seconds,
-               p->sum.bytes / p->seconds * 1e-9,
-               100 * share(p->sum.bytes, p->seconds, p->limits.read),
-               p->sum.work / p->seconds * 1e-9,
-               100 * share(p->sum.work, p->seconds, peak(b, p)));
-        print_ops(b, p);
-    }
-}
-
-static void print_json(const struct bench *b)
-{
-    printf("{\"level\":\"%s\",\"threads\":%d,\"ranks\":%d,\"weights\":%lld,"
-           "\"load_seconds\":%.6f,\"load_bytes\":%lld,\"points\":[",
-           b->info.level, b->info.threads, b->info.ranks,
-           (long long)b->info.bytes.weights, b->info.load.seconds,
-           (long long)b->info.load.bytes);
-    for (int i = 0; i < b->n_points; i++) {
-        const struct point *p = &b->point[i];
-        printf("%s{\"kind\":\"%s\",\"batch\":%d,\"context\":%d,\"seconds\":%.9f,"
-               "\"tokens_per_second\":%.3f,\"bytes\":%.0f,\"ops\":%.0f,"
-               "\"read_share\":%.4f,\"peak_share\":%.4f,\"limits\":{\"read\":%.0f,"
-               "\"f32\":%.0f,\"bf16\":%.0f},\"by_op\":{",
-               i ? "," : "", p->decode ? "decode" : "prefill", (int)p->batch,
-               (int)p->prompt, p->seconds, p->tokens / p->seconds, p->sum.bytes,
-               p->sum.work, share(p->sum.bytes, p->seconds, p->limits.read),
-               share(p->sum.work, p->seconds, peak(b, p)), p->limits.read,
-               p->limits.f32, p->limits.bf16);
-        for (int o = 0; o < OPS; o++)
-            printf("%s\"%s\":{\"seconds\":%.9f,\"bytes\":%.0f,\"ops\":%.0f}",
-                   o ? "," : "", op_names[o], p->op[o].seconds, p->op[o].bytes,
-                   p->op[o].work);
-        printf("}}");
-    }
-    printf("]}\n");
-}
-
-/* Bars: the share of the limit that binds each point (read for decode, peak for
- * prefill). */
-static enum td_status write_plot(const struct bench *b, const char *path,
+static enum td_status time_steps(struct bench *b, struct td_bench_point *p,
                                  struct td_error *err)
 {
-    struct td_buf out;
-    int step = (PLOT_W - 40) / TD_MAX(b->n_points, 1);
-    td_buf_init(&out, 1 << 20);
-    td_buf_addf(&out,
-                "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" "
-                "font-family=\"sans-serif\" font-size=\"10\">\n",
-                PLOT_W, PLOT_H);
-    for (int i = 0; i <= 4; i++)
-        td_buf_addf(&out,
-                    "<text x=\"2\" y=\"%d\">%d %%</text>"
-                    "<path d=\"M36 %dH%d\" stroke=\"#ccc\"/>\n",
-                    304 - i * 70, i * 25, 300 - i * 70, PLOT_W);
-    for (int i = 0; i < b->n_points; i++) {
-        const struct point *p = &b->point[i];
-        double part = p->decode ? share(p->sum.bytes, p->seconds, p->limits.read)
-                                : share(p->sum.work, p->seconds, peak(b, p));
-        int high = (int)(280 * TD_MIN(part, 1.0)), x = 40 + i * step;
-        td_buf_addf(&out,
-                    "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" fill=\"%s\"/>"
-                    "<text x=\"%d\" y=\"315\">%s</text><text x=\"%d\" "
-                    "y=\"328\">%d x %d</text><text x=\"%d\" y=\"341\">%.0f/s</text>\n",
-                    x, 300 - high, TD_MAX(step - 4, 1), high,
-                    p->decode ? "#37a" : "#a73", x, p->decode ? "decode" : "prefill", x,
-                    (int)p->batch, (int)p->prompt, x, p->tokens / p->seconds);
+    double times[STEPS];
+    int warm = b->out.host ? WARM_HOST : WARM_GPU;
+    enum td_status s = TD_OK;
+    for (int t = -warm; t < STEPS && s == TD_OK; t++) {
+        if (t == 0 && b->out.host)
+            count_anew(b, INT32_MAX);
+        double start = td_clock_now();
+        s = step(b, p->batch, p->context + warm + t, err);
+        if (t >= 0)
+            times[t] = td_clock_now() - start;
     }
-    td_buf_adds(&out, "</svg>\n");
-    enum td_status s = out.status;
-    FILE *f = s == TD_OK ? fopen(path, "we") : NULL;
-    if (s == TD_OK && (!f || fwrite(out.p, 1, out.len, f) != out.len))
-        s = td_error_set(err, TD_E_IO, "cannot write %s", path);
-    if (f && fclose(f) != 0 && s == TD_OK)
-        s = td_error_set(err, TD_E_IO, "cannot write %s", path);
-    td_buf_release(&out);
+    if (s == TD_OK)
+        p->seconds = median(times, STEPS);
+    if (s == TD_OK && !b->out.host && b->out.info.ranks == 1)
+        s = step_ahead(b, p->batch, &p->ahead, err);
+    return s;
+}
+
+/* Once more, for what it moves and computes; of prompts also for the time of each
+ * operation, which waits for the one before. */
+static enum td_status count_gpu(struct bench *b, struct td_bench_point *p,
+                                struct td_error *err)
+{
+    enum td_status s = count_begin(b, err);
+    if (s != TD_OK)
+        return s;
+    count_anew(b, p->decode ? p->batch : INT32_MAX);
+    s = p->decode ? step(b, p->batch, p->context + BEHIND - 1, err)
+                  : prefill(b, 0, p->context, err);
+    count_end(b, p, 1);
+    for (int i = 0; i < TD_BENCH_OPS && p->decode; i++)
+        p->op[i].seconds = 0; /* too short to wait for each */
+    return s;
+}
+
+/* Times and counts a point whose sequences are ready. */
+static enum td_status measure_point(struct bench *b, struct td_bench_point p,
+                                    struct td_error *err)
+{
+    enum td_status s = limits(b, &p, err);
+    if (s == TD_OK && b->out.host) {
+        s = count_begin(b, err);
+        if (s != TD_OK)
+            return s;
+        count_anew(b, INT32_MAX);
+    }
+    if (s == TD_OK)
+        s = p.decode ? time_steps(b, &p, err) : time_prompts(b, &p, err);
+    if (b->out.host)
+        count_end(b, &p, p.decode ? STEPS : PROMPTS);
+    else if (s == TD_OK)
+        s = count_gpu(b, &p, err);
+    if (s == TD_OK)
+        s = limits(b, &p, err);
+    if (s == TD_OK)
+        b->out.point[b->out.n++] = p;
+    return s;
+}
+
+static enum td_status measure(struct bench *b, struct td_error *err)
+{
+    enum td_status s = TD_OK;
+    for (int i = 0; i < b->ask.prompt.n && s == TD_OK; i++) {
+        int32_t n = b->ask.prompt.v[i];
+        s = prefill(b, 0, b->out.host ? TD_MIN(n, TD_CHUNK) : n, err); /* warms up */
+        if (s == TD_OK)
+            s = measure_point(
+                b, (struct td_bench_point){.batch = 1, .context = n, .tokens = n}, err);
+    }
+    for (int i = 0; i < b->ask.context.n && s == TD_OK; i++) {
+        int32_t n = b->ask.context.v[i];
+        for (int32_t k = 0; k < b->ask.batch.most && s == TD_OK; k++)
+            s = prefill(b, k, n, err);
+        for (int k = 0; k < b->ask.batch.n && s == TD_OK; k++) {
+            int32_t batch = b->ask.batch.v[k];
+            s = measure_point(
+                b,
+                (struct td_bench_point){
+                    .batch = batch, .context = n, .tokens = batch, .decode = true},
+                err);
+        }
+    }
     return s;
 }
 
 /* ---- the verb --------------------------------------------------------------------------- */
 
-static enum td_status read_lists(struct bench *b, const struct td_conf *conf,
+static enum td_status read_lists(struct lists *l, const struct td_conf *conf,
                                  struct td_error *err)
 {
-    enum td_status s = read_list(td_conf_str(conf, TD_O_BATCH), "--batch", b->batch,
-                                 &b->n_batch, &b->max_batch, err);
-    if (s != TD_OK)
-        return s;
-    return read_list(td_conf_str(conf, TD_O_PROMPT), "--prompt", b->prompt,
-                     &b->n_prompt, &b->max_prompt, err);
+    enum td_status s =
+        read_list(td_conf_str(conf, TD_O_BATCH), "--batch", &l->batch, err);
+    if (s == TD_OK)
+        s = read_list(td_conf_str(conf, TD_O_PROMPT), "--prompt", &l->prompt, err);
+    if (s == TD_OK && td_conf_is_set(conf, TD_O_CONTEXT))
+        return read_list(td_conf_str(conf, TD_O_CONTEXT), "--context", &l->context,
+                         err);
+    l->context = l->prompt;
+    return s;
 }
 
-static struct td_engine_params params_of(const struct bench *b,
+static struct td_engine_params params_of(const struct lists *l,
                                          const struct td_conf *conf)
 {
     struct td_engine_params p = td_options_engine(conf, conf->args[0]);
-    p.device = "cpu"; /* calls of a GPU return before their work is done */
-    p.max_len = blocks_each(b) * TD_KV_BLOCK;
-    p.max_seqs = b->max_batch;
-    p.max_rows = (TD_MIN(b->max_prompt, 1024) + TD_CHUNK - 1) / TD_CHUNK * TD_CHUNK;
-    p.max_rows =
-        TD_MAX(p.max_rows, (b->max_batch + TD_CHUNK - 1) / TD_CHUNK * TD_CHUNK);
+    p.max_len = blocks_each(l) * TD_KV_BLOCK;
+    p.max_seqs = l->batch.most;
+    p.max_rows = td_conf_is_set(conf, TD_O_MAX_NUM_BATCHED_TOKENS)
+                     ? (int32_t)td_conf_int(conf, TD_O_MAX_NUM_BATCHED_TOKENS)
+                     : ROWS;
+    p.max_rows = TD_MIN(p.max_rows, longest(l));
+    p.max_rows = TD_MAX(p.max_rows, l->batch.most);
+    p.max_rows = (p.max_rows + TD_CHUNK - 1) / TD_CHUNK * TD_CHUNK;
     return p;
 }
 
 enum td_status td_bench_engine(const struct td_conf *conf, struct td_engine_params *out,
                                struct td_error *err)
 {
-    struct bench b = {.n_batch = 0};
-    enum td_status s = read_lists(&b, conf, err);
+    struct lists l;
+    enum td_status s = read_lists(&l, conf, err);
     if (s == TD_OK)
-        *out = params_of(&b, conf);
+        *out = params_of(&l, conf);
     return s;
 }
 
 static enum td_status open_engine(struct bench *b, const struct td_conf *conf,
                                   struct td_error *err)
 {
-    struct td_engine_params p = params_of(b, conf);
-    b->f32 = p.numerics == TD_NUM_F32;
+    int32_t n_blocks = b->ask.batch.most * blocks_each(&b->ask), vocab;
+    int32_t n_ids = longest(&b->ask) + BEHIND + b->ask.batch.most * APART;
+    struct td_engine_params p = params_of(&b->ask, conf);
+    b->out.f32 = p.numerics == TD_NUM_F32;
     enum td_status s = td_engine_open(&p, &b->engine, err);
     if (s != TD_OK)
         return s;
-    td_engine_info(b->engine, &b->info);
-    wrap(&td_engine_device(b->engine)->ops);
-    int32_t n_blocks = b->max_batch * blocks_each(b);
-    b->ids = td_calloc((size_t)b->max_prompt + STEPS, sizeof(*b->ids));
+    td_engine_info(b->engine, &b->out.info);
+    b->dev = td_engine_device(b->engine);
+    b->out.host = b->dev->host;
+    b->ids = td_calloc((size_t)n_ids, sizeof(*b->ids));
     b->blocks = td_calloc((size_t)n_blocks, sizeof(*b->blocks));
-    b->rows = td_calloc((size_t)b->max_batch, sizeof(*b->rows));
+    b->rows = td_calloc((size_t)b->ask.batch.most, sizeof(*b->rows));
     if (!b->ids || !b->blocks || !b->rows)
         return td_error_set(err, TD_E_NOMEM, "no memory for the benchmark");
+    vocab = b->out.info.config->vocab;
     for (int32_t i = 0; i < n_blocks; i++)
-        b->blocks[i] = i % b->info.n_blocks;
-    for (int32_t i = 0; i < b->max_prompt + STEPS; i++)
-        b->ids[i] = (int32_t)(((uint32_t)i * 2654435761u >> 8) %
-                              (uint32_t)b->info.config->vocab);
+        b->blocks[i] = i % b->out.info.n_blocks;
+    for (int32_t i = 0; i < n_ids; i++)
+        b->ids[i] = (int32_t)(((uint32_t)i * 2654435761u >> 8) % (uint32_t)vocab);
     return TD_OK;
-}
-
-static enum td_status measure(struct bench *b, struct td_error *err)
-{
-    enum td_status s = TD_OK;
-    for (int i = 0; i < b->n_prompt && s == TD_OK; i++)
-        s = measure_prefill(b, b->prompt[i], err);
-    for (int i = 0; i < b->n_prompt; i++)
-        for (int k = 0; k < b->n_batch && s == TD_OK; k++)
-            s = measure_decode(b, b->batch[k], b->prompt[i], err);
-    return s;
 }
 
 enum td_status td_bench_model(const struct td_conf *conf, struct td_error *err)
 {
     static struct bench b;
-    enum td_status s = read_lists(&b, conf, err);
+    enum td_status s = read_lists(&b.ask, conf, err);
     if (s == TD_OK)
         s = open_engine(&b, conf, err);
     if (s == TD_OK)
         s = measure(&b, err);
+    if (s == TD_OK) {
+        b.out.recorded = b.dev->recorded;
+        b.out.recorded_bytes = b.dev->recorded_bytes;
+    }
     if (s == TD_OK && td_conf_bool(conf, TD_O_JSON))
-        print_json(&b);
+        td_bench_print_json(&b.out);
     else if (s == TD_OK)
-        print_table(&b);
+        td_bench_print_table(&b.out);
     if (s == TD_OK && td_conf_is_set(conf, TD_O_PLOT))
-        s = write_plot(&b, td_conf_str(conf, TD_O_PLOT), err);
+        s = td_bench_plot(&b.out, td_conf_str(conf, TD_O_PLOT), err);
     td_engine_close(b.engine);
     td_free(b.ids);
     td_free(b.blocks);

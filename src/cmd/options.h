@@ -98,7 +98,7 @@
     X(MAX_NUM_SEQS, "max-num-seqs", 0, TD_OPT_INT, TD_VERBS_PLAN_N, "N", "32", 1,      \
       4096, "answers that are computed at a time; more wait")                          \
     X(MAX_NUM_BATCHED_TOKENS, "max-num-batched-tokens", 0, TD_OPT_INT,                 \
-      TD_VERBS_PLAN_N, "N", NULL, 64, 65536,                                           \
+      TD_VERBS_PLAN_N | TD_VERB_BENCH, "N", NULL, 64, 65536,                           \
       "tokens of one step: a bound for the time between two tokens while prompts "     \
       "enter (default: chosen from the model)")                                        \
     X(PREFIX_CACHE, "prefix-cache", 0, TD_OPT_BYTES, TD_VERBS_PLAN_N, "BYTES", NULL,   \
@@ -154,7 +154,9 @@
     X(BATCH, "batch", 0, TD_OPT_STR, TD_VERB_BENCH, "N,N", "1,8", 0, 0,                \
       "sequences in a decode step of MODEL, one measurement for each number")          \
     X(PROMPT, "prompt", 0, TD_OPT_STR, TD_VERB_BENCH, "N,N", "1024", 0, 0,             \
-      "tokens of MODEL's prompts, and of the context of its decode steps")             \
+      "tokens of MODEL's prompts, one measurement for each number")                    \
+    X(CONTEXT, "context", 0, TD_OPT_STR, TD_VERB_BENCH, "N,N", NULL, 0, 0,             \
+      "tokens before MODEL's decode steps (default: as --prompt)")                     \
     X(PLOT, "plot", 0, TD_OPT_STR, TD_VERB_BENCH, "FILE", NULL, 0, 0,                  \
       "also draw MODEL's shares of the limits into FILE, as SVG")                      \
     X(STATS, "stats", 0, TD_OPT_BOOL, TD_VERB_RUN, "", NULL, 0, 0,                     \

@@ -18,6 +18,23 @@ tandem bench --device cpu --prompt 64 --batch 1 "$box/shape"
 check no_weights test "$code" -eq 1
 tandem bench --device cpu --prompt 64 --batch 1 --weights random --json "$box/shape"
 check random_weights test "$code" -eq 0
+check counts_bytes python3 - "$box/stdout" <<'EOT'
+import json, sys
+d = json.load(open(sys.argv[1]))
+assert [(p["kind"], p["batch"], p["context"]) for p in d["points"]] == [
+    ("prefill", 1, 64), ("decode", 1, 64)], d
+for p in d["points"]:
+    assert p["seconds"] > 0 and p["bytes"] > 1e6 and p["limits"]["read"] > 0, p
+    assert p["by_op"]["delta"]["bytes"] > 0, p
+EOT
+tandem bench --device cpu --prompt 64 --context 128,64 --batch 2,1 --threads 1 models/lexicon
+check contexts test "$(grep -oE '^(prefill|decode) +batch [0-9]+, context [0-9]+' \
+    <<<"$stdout" | tr -s ' \n' ' ')" = "prefill batch 1, context 64 decode batch 2, context \
+128 decode batch 1, context 128 decode batch 2, context 64 decode batch 1, context 64 "
+tandem bench --device cpu --context x models/lexicon
+check bad_context test "$code" -eq 2
+tandem bench --device cuda:99 --prompt 64 models/lexicon
+check no_gpu says "$stderr" '^error .*(there is no GPU 99|libtandem-cuda\.so|NVIDIA)'
 for name in 35B-A3B 122B-A10B; do
     tandem bench --device cpu --weights random --memory 1G "bench/configs/Qwen3.5-$name-FP8"
     check "refuses_$name" test "$code" -eq 1
