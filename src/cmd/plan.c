@@ -82,7 +82,8 @@ struct facts {
     const char *from;   /* what the sizes were read from */
     int threads;
     const char *level;
-    int64_t read; /* bytes of files that each host reads, the most */
+    int64_t read;  /* bytes of files that each host reads, the most */
+    int64_t token; /* bytes that one memory moves for a token */
     struct td_plan_rates rates;
     double load, decode, reduce; /* seconds, tokens a second, seconds a token */
 };
@@ -142,27 +143,28 @@ static void fill_rank(struct facts *f, int index)
 }
 
 /* What the sizes were read from, and how fast that goes. */
-static void look_at_files(struct facts *f)
+static void look_at_files(struct facts *f, struct td_dev *dev)
 {
     const struct td_model_dir *files = td_model_files(f->spread.ranks[0].model);
     f->from = files->names_only  ? "the index; its files are not here"
               : files->n_tensors ? "the headers of its files"
                                  : "config.json; its files are not here";
-    td_plan_rates_measure(files, 0, &f->rates);
+    td_plan_rates_measure(files, dev, &f->rates);
 }
 
 static void estimate(struct facts *f)
 {
-    int here = f->n_ranks / f->hosts;
-    double bytes = (double)f->ranks[0].token_bytes * here;
+    bool shared = f->spread.ranks[0].plan.shared; /* by the ranks of a host */
+    f->token = f->ranks[0].token_bytes * (shared ? f->n_ranks / f->hosts : 1);
     if (f->rates.disk > 0)
         f->load = (double)f->read / f->rates.disk;
     for (int i = 1; i < f->cluster.n; i++)
         f->reduce =
             TD_MAX(f->reduce, td_cluster_link(&f->cluster, 0, i)->exchange_us * 1e-6);
     f->reduce *= 2.0 * f->cfg.n_layers;
-    if (f->rates.memory > 0 && f->spread.ranks[0].plan.shared)
-        f->decode = 1 / (bytes / (TD_PLAN_DECODE_SHARE * f->rates.memory) + f->reduce);
+    if (f->rates.memory > 0)
+        f->decode =
+            1 / ((double)f->token / (f->rates.share * f->rates.memory) + f->reduce);
 }
 
 static enum td_status find_hosts(struct facts *f, const struct td_conf *conf,
@@ -201,7 +203,7 @@ static enum td_status spread(struct facts *f, struct td_dev *dev, struct td_erro
         return td_error_set(err, TD_E_NOMEM, "no memory for %d ranks", f->n_ranks);
     for (int i = 0; i < f->n_ranks; i++)
         fill_rank(f, i);
-    look_at_files(f);
+    look_at_files(f, dev);
     estimate(f);
     return TD_OK;
 }
@@ -225,9 +227,8 @@ static enum td_status examine(struct facts *f, const struct td_conf *conf,
     ask(f, conf, model);
     f->front = front_bytes(model);
     s = td_engine_device_open(&f->engine, &dev, err);
-    if (s == TD_OK && (f->n_ranks > 1 || !dev->host))
-        f->asked.vocab = INT32_MAX; /* room for candidates */
     if (s == TD_OK) {
+        td_plan_adapt(&f->asked, dev, f->n_ranks, 0);
         f->threads = dev->threads;
         f->level = dev->ops.name;
         s = spread(f, dev, err);
@@ -308,7 +309,6 @@ static void text_holds(struct td_buf *b, const struct facts *f)
 
 static void text_speed(struct td_buf *b, const struct facts *f)
 {
-    int64_t ranks = f->n_ranks / f->hosts; /* of a host */
     if (f->load > 0)
         td_buf_addf(b, "load        about %.1f s: %s a host at %.2f GB/s (%s)\n",
                     f->load, td_size_text(f->read, 1).text, f->rates.disk * 1e-9,
@@ -318,9 +318,10 @@ static void text_speed(struct td_buf *b, const struct facts *f)
     if (f->decode > 0)
         td_buf_addf(b,
                     "decode      about %.3g tokens/s for one sequence: %.3g GB a token "
-                    "and host at %.0f %% of %.1f GB/s (measured now)",
-                    f->decode, (double)(f->ranks[0].token_bytes * ranks) * 1e-9,
-                    100 * TD_PLAN_DECODE_SHARE, f->rates.memory * 1e-9);
+                    "and %s at %.0f %% of %.1f GB/s (measured now)",
+                    f->decode, (double)f->token * 1e-9,
+                    f->spread.ranks[0].plan.shared ? "host" : "GPU",
+                    100 * f->rates.share, f->rates.memory * 1e-9);
     else
         td_buf_adds(b,
                     "decode      not estimated: this device's memory is not measured");
@@ -409,8 +410,7 @@ static void print_json(struct td_buf *b, const struct facts *f)
                 "},\"decode\":{\"bytes\":%" PRId64 ",\"memory_rate\":%.0f,"
                 "\"share\":%.2f,\"reduce_seconds\":%.6f,\"tokens_per_second\":%.3f},"
                 "\"ranks\":[",
-                f->ranks[0].token_bytes, f->rates.memory, TD_PLAN_DECODE_SHARE,
-                f->reduce, f->decode);
+                f->token, f->rates.memory, f->rates.share, f->reduce, f->decode);
     for (int i = 0; i < f->n_ranks; i++)
         json_rank(b, f, i);
     td_buf_adds(b, "]}\n");

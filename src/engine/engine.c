@@ -39,8 +39,8 @@ static enum td_status plan(struct td_engine *e, struct td_plan_asked *asked,
     struct td_plan_beside beside = {.ranks = e->comm->local_ranks};
     struct td_model_limits limits;
     enum td_status s = td_engine_device_open(p, &e->dev, err);
-    if (s == TD_OK && (e->comm->ranks > 1 || !e->dev->host))
-        asked->vocab = p->vocab ? p->vocab : INT32_MAX;
+    if (s == TD_OK)
+        td_plan_adapt(asked, e->dev, e->comm->ranks, p->vocab);
     td_plan_limits(asked, &limits);
     if (s == TD_OK && p->random)
         s = td_model_random(p->model, p->random, e->dev, e->comm, &limits, &e->model,

@@ -15,6 +15,7 @@
 
 enum {
     DEFAULT_ROWS = 512,
+    GPU_ROWS = 2048,         /* shorter pieces take a GPU twice as long a token */
     PROMPT_OUTS = 64,        /* prompt rows with logits in a server's step */
     LONGEST_UNASKED = 32768, /* context that is planned for when none is asked for */
     SHORTEST = 256,          /* below this a start that does not fit is refused */
@@ -31,6 +32,16 @@ enum {
 static int32_t blocks_for(int32_t tokens)
 {
     return (tokens + TD_KV_BLOCK - 1) / TD_KV_BLOCK;
+}
+
+void td_plan_adapt(struct td_plan_asked *a, const struct td_dev *dev, int ranks,
+                   int32_t vocab)
+{
+    if (ranks > 1 || !dev->host)
+        a->vocab = vocab ? vocab : INT32_MAX;
+    if (!dev->host && !a->max_rows)
+        a->max_rows =
+            TD_MAX(GPU_ROWS, (a->max_seqs + TD_CHUNK - 1) / TD_CHUNK * TD_CHUNK);
 }
 
 void td_plan_limits(const struct td_plan_asked *a, struct td_model_limits *out)

@@ -80,6 +80,11 @@ struct td_plan {
     int32_t full; /* sequences of max_len tokens that the KV cache holds at a time */
 };
 
+/* What depends on the device: sampling on a GPU, or of several ranks, is from candidates
+ * among the first `vocab` ids (0: all); a GPU takes longer pieces of prompts. */
+void td_plan_adapt(struct td_plan_asked *asked, const struct td_dev *dev, int ranks,
+                   int32_t vocab);
+
 /* Fills in the limits that do not depend on memory. */
 void td_plan_limits(const struct td_plan_asked *asked, struct td_model_limits *out);
 

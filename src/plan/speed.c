@@ -113,17 +113,29 @@ static void measure_disk(const struct td_model_dir *files, struct td_plan_rates 
 
 /* ---- the whole ---------------------------------------------------------------------- */
 
-void td_plan_rates_measure(const struct td_model_dir *files, int threads,
+static void measure_memory(struct td_dev *dev, struct td_plan_rates *r)
+{
+    struct td_sysmem mem;
+    struct td_limits limits = {0};
+    r->share = dev->host ? TD_PLAN_SHARE_HOST : TD_PLAN_SHARE_GPU;
+    if (!dev->host)
+        (void)td_limits_of(dev, false, &limits, NULL);
+    else if (td_sysmem_read("", &mem, NULL) == TD_OK &&
+             td_sysmem_available(&mem, NULL, 0) > 4 * MEMORY_BYTES)
+        (void)td_limits_measure(0, (size_t)MEMORY_BYTES, &limits, NULL);
+    r->memory = limits.read;
+    if (limits.upload > 0 && limits.upload < r->disk) {
+        r->disk = limits.upload;
+        r->disk_how = "from the host onto the GPU, measured now";
+    }
+}
+
+void td_plan_rates_measure(const struct td_model_dir *files, struct td_dev *dev,
                            struct td_plan_rates *out)
 {
     struct td_plan_rates r = {0};
-    struct td_sysmem mem;
-    struct td_limits limits;
     measure_disk(files, &r);
-    if (td_sysmem_read("", &mem, NULL) == TD_OK &&
-        td_sysmem_available(&mem, NULL, 0) > 4 * MEMORY_BYTES &&
-        td_limits_measure(threads, (size_t)MEMORY_BYTES, &limits, NULL) == TD_OK)
-        r.memory = limits.read;
+    measure_memory(dev, &r);
     *out = r;
 }
 

@@ -9,18 +9,21 @@
 #include "load/model_dir.h"
 #include "model/config.h"
 #include "model/names.h"
+#include "ops/ops.h"
 
 #include <stdint.h>
 
 /* Bytes a second; 0: could not be measured. */
 struct td_plan_rates {
-    double memory;        /* all threads reading, together */
-    double disk;          /* the model's files, past the page cache */
+    double memory; /* of the device: all threads reading, or its GPU's */
+    double share;  /* of it, what steps of one sequence reach; see docs/SPEED.md */
+    double disk;   /* the model's files, past the page cache, and on to the device
+                             where that is slower */
     const char *disk_how; /* static: how that was measured, or why it was not */
 };
 
 /* Measures for well under a second. Not being able to is no failure. */
-void td_plan_rates_measure(const struct td_model_dir *files, int threads,
+void td_plan_rates_measure(const struct td_model_dir *files, struct td_dev *dev,
                            struct td_plan_rates *out);
 
 /* Bytes that a rank moves for one token of one sequence behind `context` others: chosen
@@ -30,8 +33,8 @@ int64_t td_plan_token_bytes(const struct td_config *config,
                             const struct td_slice *slice, int64_t kv_token,
                             int64_t state, int32_t context);
 
-/* The share of the measured memory rate that steps of one sequence reach; see
- * docs/SPEED.md. */
-#define TD_PLAN_DECODE_SHARE 0.85
+/* Shares of the measured memory rate. */
+#define TD_PLAN_SHARE_HOST 0.85
+#define TD_PLAN_SHARE_GPU  0.40
 
 #endif
