@@ -35,11 +35,16 @@ enum {
         48 << 10, /* of a vector, times the other ranks: one trip up to here */
     PIECE = 2048, /* floats that are added up at a time */
     SPINS = 64,   /* looks before the clock is asked */
+    ROUNDS = 512, /* looks between those at the connections, a few tens of ms */
 };
 
 #define SPIN_SECONDS  50e-6 /* then others may have the processor */
 #define YIELD_SECONDS 5e-3  /* then it sleeps between looks */
 #define NAP_NS        50000
+
+/* A host that answers no packet for so long is gone, whatever it was doing; longer than a
+ * step may stand still. */
+enum { GONE_SECONDS = 5 };
 
 static const char *const library = "libtandem-mpi.so";
 
@@ -128,8 +133,11 @@ static enum td_status finish(struct mpi_comm *m, struct td_error *err)
         waited = td_clock_now() - start;
         if (waited > m->comm.deadline)
             return too_late(m, missing, err);
-        if (waited > YIELD_SECONDS) /* waiting for another is no stand-still */
+        if (waited > YIELD_SECONDS) { /* waiting for another is no stand-still */
             (void)atomic_fetch_add(&m->comm.progress, 1);
+            if (looks % ROUNDS == 0 && m->t.whole() < 0)
+                return broken(m, missing, err);
+        }
         pause_for(waited);
     }
     m->comm.counts.waited += td_clock_now() - start;
@@ -369,6 +377,7 @@ static enum td_status name_hosts(struct mpi_comm *m, struct td_error *err)
         s = mpi_broadcast(&m->comm, m->hosts, ranks * sizeof(*m->hosts), err);
     for (size_t r = 0; r < ranks; r++)
         m->hosts[r][TD_ERROR_HOST_MAX - 1] = '\0';
+    m->t.guard(GONE_SECONDS); /* rank 0 and this one have spoken to each other */
     m->comm.hosts = (const char(*)[TD_ERROR_HOST_MAX])m->hosts;
     return s;
 }

@@ -13,7 +13,7 @@
 
 #include <stddef.h>
 
-enum { TD_TRANSPORT_VERSION = 1, TD_TRANSPORT_TEXT = 256 };
+enum { TD_TRANSPORT_VERSION = 2, TD_TRANSPORT_TEXT = 256 };
 
 struct td_transport {
     int rank, ranks, local_rank, local_ranks;
@@ -22,6 +22,10 @@ struct td_transport {
     int (*receive)(int peer, void *p, size_t bytes);
     int (*sent)(int peer);
     int (*received)(int peer);
+    /* Connections made so far end when the other host answers nothing for so many
+     * seconds; MPI itself would wait for a quarter of an hour, or for ever. */
+    void (*guard)(int seconds);
+    int (*whole)(void); /* negative: one of these has ended */
     const char *(*why)(void);
     void (*close)(void); /* waits for the others to call it as well */
 };

@@ -129,9 +129,11 @@ def test_a_link_cut_within_the_load(bed):
     still_in(s, "load")
     assert re.match(r"rank 1 on spark-2 is silent for .* s, in phase load",
                     report["error"]), s.err
+    s.program.signal(signal.SIGTERM)
+    assert s.program.wait(60) == 0
+    bed.wait_gone(RANKS, 20)  # on both sides of the cut: they find out by themselves
     bed.do("mend", "spark-2")
-    s.ready()
-    assert s.stop() == 0
+    bed.wait_gone(ALL, 60)  # Open MPI's daemon, when the network is back
 
 
 def test_a_link_cut_while_idle(bed):

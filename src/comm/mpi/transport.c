@@ -2,19 +2,27 @@
 /*
  * libtandem-mpi.so: messages between ranks over MPI. See comm/transport.h.
  */
+#define _DEFAULT_SOURCE /* TCP_USER_TIMEOUT */
 #include "comm/transport.h"
 #include "base/compiler.h"
 #include "base/limits.h"
 
+#include <dirent.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <mpi.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
-enum { TAG = 7 };
+enum { TAG = 7, MOST_GUARDED = 2 * TD_MAX_RANKS };
 
 static MPI_Request sending[TD_MAX_RANKS], receiving[TD_MAX_RANKS];
 static char failure[MPI_MAX_ERROR_STRING + 1];
+static int guarded[MOST_GUARDED], guards;
 
 TD_EXPORT int td_transport_version(void);
 TD_EXPORT int td_transport_open(struct td_transport *out, char *why, size_t size);
@@ -68,6 +76,60 @@ static const char *last_failure(void)
     return failure;
 }
 
+static void set(int fd, int level, int option, int value)
+{
+    (void)setsockopt(fd, level, option, &value, sizeof(value));
+}
+
+/* Is it a TCP connection? */
+static int is_connection(int fd)
+{
+    struct sockaddr_storage peer;
+    socklen_t n = sizeof(peer), m = sizeof(int);
+    int type = 0;
+    return getpeername(fd, (struct sockaddr *)&peer, &n) == 0 &&
+           (peer.ss_family == AF_INET || peer.ss_family == AF_INET6) &&
+           getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &m) == 0 && type == SOCK_STREAM;
+}
+
+/* Open MPI has no setting for it, does not say which descriptors are its own, and closes
+ * one that failed without a word: all connections of this process get it, and are kept
+ * in duplicate. */
+static void guard(int seconds)
+{
+    DIR *dir = opendir("/proc/self/fd");
+    struct dirent *e;
+    while (dir && (e = readdir(dir)) != NULL && guards < MOST_GUARDED) {
+        int fd = (int)strtol(e->d_name, NULL, 10);
+        if (*e->d_name == '.' || !is_connection(fd))
+            continue;
+        set(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+        set(fd, IPPROTO_TCP, TCP_KEEPIDLE, 1);
+        set(fd, IPPROTO_TCP, TCP_KEEPINTVL, 1);
+        set(fd, IPPROTO_TCP, TCP_KEEPCNT, seconds);
+        set(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, seconds * 1000);
+        fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+        if (fd >= 0)
+            guarded[guards++] = fd;
+    }
+    if (dir)
+        (void)closedir(dir);
+}
+
+static int is_whole(void)
+{
+    for (int i = 0; i < guards; i++) {
+        struct tcp_info t;
+        socklen_t n = sizeof(t);
+        if (getsockopt(guarded[i], IPPROTO_TCP, TCP_INFO, &t, &n) != 0 ||
+            t.tcpi_state == TCP_ESTABLISHED)
+            continue;
+        (void)snprintf(failure, sizeof(failure), "a connection has ended");
+        return -1;
+    }
+    return 1;
+}
+
 static void finish(void)
 {
     (void)MPI_Finalize();
@@ -99,6 +161,8 @@ int td_transport_open(struct td_transport *out, char *why, size_t size)
                              .receive = start_receive,
                              .sent = is_sent,
                              .received = is_received,
+                             .guard = guard,
+                             .whole = is_whole,
                              .why = last_failure,
                              .close = finish};
     int ok = check(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &have));
