@@ -125,7 +125,6 @@ enum td_status td_cmd_job_plan(const struct td_cmd_job *job,
     if (!p.threads && each > 1)
         p.threads = TD_MAX(td_cpu_cores() / each, 1);
     struct td_plan_asked asked = td_engine_asked(&p);
-    asked.vocab = INT32_MAX; /* room for candidates */
     struct td_spread_params spreading = {.config = &config,
                                          .asked = &asked,
                                          .cluster = c,
@@ -136,8 +135,10 @@ enum td_status td_cmd_job_plan(const struct td_cmd_job *job,
     if (s == TD_OK)
         s = td_engine_device_open(&p, &dev, err);
     spreading.dev = dev;
-    if (s == TD_OK)
+    if (s == TD_OK) {
+        td_plan_adapt(&asked, dev, job->mpi.ranks, p.vocab);
         s = td_spread_make(&spreading, &spread, err);
+    }
     td_spread_release(&spread);
     if (dev)
         dev->ops.close(dev);

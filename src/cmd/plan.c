@@ -16,11 +16,13 @@
 #include "cmd/term.h"
 #include "engine/device.h"
 #include "engine/engine.h"
+#include "launch/hostlist.h"
 #include "launch/hosts.h"
 #include "plan/speed.h"
 #include "plan/spread.h"
 
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -33,6 +35,10 @@ enum {
 };
 
 #define MAX_TEXT ((size_t)(4 * TD_MIB))
+
+/* Seconds for a look at other hosts; with the sizes of a large model all of it takes less
+ * than two. */
+#define GLANCE 1.4
 
 /* Rows of the table, bytes. */
 #define ROW_LIST(X)                                                                    \
@@ -76,16 +82,17 @@ struct facts {
     struct td_config cfg;
     struct td_cluster cluster; /* n is 0 without --hosts */
     int hosts, n_ranks;
+    struct td_dev *dev;
     struct td_spread spread;
     struct rank *ranks; /* n_ranks */
     int64_t front;      /* bytes of the server's front on the first host */
     const char *from;   /* what the sizes were read from */
     int threads;
     const char *level;
-    int64_t read;  /* bytes of files that each host reads, the most */
-    int64_t token; /* bytes that one memory moves for a token */
-    struct td_plan_rates rates;
-    double load, decode, reduce; /* seconds, tokens a second, seconds a token */
+    int64_t read;               /* bytes of files that each host reads, the most */
+    int64_t token;              /* bytes that one memory moves for a token */
+    struct td_plan_rates rates; /* of the first host */
+    double load, decode;        /* seconds, tokens a second */
 };
 
 /* ---- finding out -------------------------------------------------------------------- */
@@ -95,10 +102,7 @@ static void ask(struct facts *f, const struct td_conf *conf, const char *model)
     struct td_engine_params p = td_options_server(conf, model, &f->cfg);
     if (!p.threads && f->n_ranks > f->hosts)
         p.threads = TD_MAX(td_cpu_cores() / (f->n_ranks / f->hosts), 1);
-    if (strcmp(p.device, "auto") == 0 && td_spread_lacks_gpus(&f->cluster))
-        p.device = "cpu";
     f->engine = p;
-    f->asked = td_engine_asked(&p);
 }
 
 /* The front holds the tokenizer beside the program. */
@@ -142,60 +146,163 @@ static void fill_rank(struct facts *f, int index)
     f->read = TD_MAX(f->read, bytes);
 }
 
-/* What the sizes were read from, and how fast that goes. */
-static void look_at_files(struct facts *f, struct td_dev *dev)
+/* What the sizes were read from. */
+static void look_at_files(struct facts *f)
 {
     const struct td_model_dir *files = td_model_files(f->spread.ranks[0].model);
     f->from = files->names_only  ? "the index; its files are not here"
               : files->n_tensors ? "the headers of its files"
                                  : "config.json; its files are not here";
-    td_plan_rates_measure(files, dev, &f->rates);
 }
 
+/* The rates of a host: its own, or where it did not tell, those of the first. A GPU's are
+ * measured on the first only. */
+static struct td_plan_rates rates_of(const struct facts *f, int host)
+{
+    const struct td_cluster_host *h = f->cluster.n ? &f->cluster.hosts[host] : NULL;
+    struct td_plan_rates r = f->rates;
+    bool own = h && f->dev->host;
+    if (own && h->memory_rate > 0)
+        r.memory = h->memory_rate;
+    if (own && h->disk_rate > 0)
+        r.disk = h->disk_rate;
+    return r;
+}
+
+/* Everybody waits for the slowest host. */
 static void estimate(struct facts *f)
 {
     bool shared = f->spread.ranks[0].plan.shared; /* by the ranks of a host */
+    double step = 0;
     f->token = f->ranks[0].token_bytes * (shared ? f->n_ranks / f->hosts : 1);
-    if (f->rates.disk > 0)
-        f->load = (double)f->read / f->rates.disk;
-    for (int i = 1; i < f->cluster.n; i++)
-        f->reduce =
-            TD_MAX(f->reduce, td_cluster_link(&f->cluster, 0, i)->exchange_us * 1e-6);
-    f->reduce *= 2.0 * f->cfg.n_layers;
-    if (f->rates.memory > 0)
-        f->decode =
-            1 / ((double)f->token / (f->rates.share * f->rates.memory) + f->reduce);
+    for (int h = 0; h < f->hosts; h++) {
+        struct td_plan_rates r = rates_of(f, h);
+        if (r.disk > 0)
+            f->load = TD_MAX(f->load, (double)f->read / r.disk);
+        if (r.memory > 0)
+            step = TD_MAX(step, (double)f->token / (r.share * r.memory));
+    }
+    if (step > 0)
+        f->decode = 1 / step;
 }
 
-static enum td_status find_hosts(struct facts *f, const struct td_conf *conf,
-                                 struct td_error *err)
+/* How many hosts and ranks. */
+static enum td_status count(struct facts *f, const struct td_conf *conf,
+                            struct td_error *err)
 {
     const char *hosts = td_conf_str(conf, TD_O_HOSTS);
-    struct td_join_options o = {.fabric = td_conf_str(conf, TD_O_FABRIC),
-                                .ssh = td_conf_str(conf, TD_O_SSH),
-                                .build = td_build,
-                                .version = td_version};
+    struct td_buf list;
     enum td_status s = TD_OK;
+    td_buf_init(&list, (size_t)TD_MAX_RANKS * TD_FACT_TEXT);
     f->hosts = 1;
-    if (hosts && strchr(hosts, ','))
-        s = td_cluster_join(hosts, &o, &f->cluster, err);
-    if (s == TD_OK && f->cluster.n)
-        f->hosts = f->cluster.n;
+    if (td_hostlist_several(hosts))
+        s = td_hostlist_expand(hosts, &list, err);
+    for (size_t i = 0; s == TD_OK && i < list.len; i++)
+        f->hosts += list.p[i] == ',';
+    td_buf_release(&list);
     f->n_ranks =
         td_conf_is_set(conf, TD_O_TP) ? (int)td_conf_int(conf, TD_O_TP) : f->hosts;
-    return s;
+    return s == TD_OK ? td_spread_divide(f->n_ranks, f->hosts, err) : s;
 }
 
-static enum td_status spread(struct facts *f, struct td_dev *dev, struct td_error *err)
+/* Looking at the hosts, in a thread of its own: it mostly waits. */
+struct look {
+    struct facts *f;
+    const struct td_conf *conf;
+    pthread_t thread;
+    bool apart;
+    enum td_status status;
+    struct td_error err;
+};
+
+static void *look_at_hosts(void *arg)
 {
-    struct td_spread_params p = {.config = &f->cfg,
-                                 .asked = &f->asked,
-                                 .cluster = &f->cluster,
-                                 .ranks = f->n_ranks,
-                                 .dev = dev,
-                                 .front = f->front,
-                                 .ends = true};
-    enum td_status s = td_spread_make(&p, &f->spread, err);
+    struct look *l = arg;
+    const struct td_conf *conf = l->conf;
+    struct td_join_options o = {.ssh = td_conf_str(conf, TD_O_SSH),
+                                .build = td_build,
+                                .version = td_version,
+                                .glance = GLANCE,
+                                .rates_of = conf->args[0]};
+    l->status =
+        td_cluster_examine(td_conf_str(conf, TD_O_HOSTS), &o, &l->f->cluster, &l->err);
+    return NULL;
+}
+
+static void begin_look(struct look *l)
+{
+    td_error_init(&l->err);
+    if (l->f->hosts == 1)
+        return;
+    l->apart = pthread_create(&l->thread, NULL, look_at_hosts, l) == 0;
+    if (!l->apart)
+        (void)look_at_hosts(l);
+}
+
+static enum td_status end_look(struct look *l, struct td_error *err)
+{
+    if (l->apart)
+        (void)pthread_join(l->thread, NULL);
+    l->apart = false;
+    if (l->status != TD_OK) {
+        if (err && err->code == TD_OK)
+            *err = l->err;
+        return l->status;
+    }
+    return TD_OK;
+}
+
+/* Of this host, which is the first; its agent has measured a processor's. */
+static void find_rates(struct facts *f)
+{
+    if (f->cluster.n && f->dev->host) {
+        const struct td_cluster_host *first = &f->cluster.hosts[0];
+        f->rates = (struct td_plan_rates){.memory = first->memory_rate,
+                                          .share = TD_PLAN_SHARE_HOST,
+                                          .disk = first->disk_rate,
+                                          .disk_how = first->disk_how};
+    } else {
+        td_plan_rates_measure(f->engine.model, f->dev, &f->rates);
+    }
+}
+
+static struct td_spread_params spread_of(const struct facts *f)
+{
+    return (struct td_spread_params){.config = &f->cfg,
+                                     .asked = &f->asked,
+                                     .cluster = &f->cluster,
+                                     .ranks = f->n_ranks,
+                                     .dev = f->dev,
+                                     .front = f->front,
+                                     .ends = true};
+}
+
+static void close_device(struct facts *f)
+{
+    td_spread_release(&f->spread);
+    if (f->dev)
+        f->dev->ops.close(f->dev);
+    f->dev = NULL;
+}
+
+/* Opens the device, and the model for its sizes there. */
+static enum td_status size(struct facts *f, struct td_error *err)
+{
+    enum td_status s = td_engine_device_open(&f->engine, &f->dev, err);
+    if (s != TD_OK)
+        return s;
+    f->asked = td_engine_asked(&f->engine);
+    td_plan_adapt(&f->asked, f->dev, f->n_ranks, 0);
+    f->threads = f->dev->threads;
+    f->level = f->dev->ops.name;
+    struct td_spread_params p = spread_of(f);
+    return td_spread_size(&p, &f->spread, err);
+}
+
+static enum td_status spread(struct facts *f, struct td_error *err)
+{
+    struct td_spread_params p = spread_of(f);
+    enum td_status s = td_spread_plan(&p, &f->spread, err);
     if (s != TD_OK)
         return s;
     f->ranks = td_calloc((size_t)f->n_ranks, sizeof(*f->ranks));
@@ -203,7 +310,8 @@ static enum td_status spread(struct facts *f, struct td_dev *dev, struct td_erro
         return td_error_set(err, TD_E_NOMEM, "no memory for %d ranks", f->n_ranks);
     for (int i = 0; i < f->n_ranks; i++)
         fill_rank(f, i);
-    look_at_files(f, dev);
+    look_at_files(f);
+    find_rates(f);
     estimate(f);
     return TD_OK;
 }
@@ -212,30 +320,29 @@ static enum td_status examine(struct facts *f, const struct td_conf *conf,
                               struct td_error *err)
 {
     const char *model = conf->args[0];
-    struct td_dev *dev = NULL;
+    struct look look = {.f = f, .conf = conf};
     enum td_status s = td_model_arg_check(model, err);
     if (s == TD_OK)
         s = td_config_read(model, &f->cfg, err);
     if (s == TD_OK)
-        s = find_hosts(f, conf, err);
-    if (s == TD_OK)
-        s = td_spread_divide(f->n_ranks, f->hosts, err);
+        s = count(f, conf, err);
     if (s == TD_OK)
         s = td_split_check(&f->cfg, f->n_ranks, err);
     if (s != TD_OK)
         return s;
+    begin_look(&look);
     ask(f, conf, model);
     f->front = front_bytes(model);
-    s = td_engine_device_open(&f->engine, &dev, err);
-    if (s == TD_OK) {
-        td_plan_adapt(&f->asked, dev, f->n_ranks, 0);
-        f->threads = dev->threads;
-        f->level = dev->ops.name;
-        s = spread(f, dev, err);
+    s = size(f, err);
+    enum td_status looked = end_look(&look, err);
+    s = s == TD_OK ? looked : s;
+    if (s == TD_OK && !f->dev->host && strcmp(f->engine.device, "auto") == 0 &&
+        td_spread_lacks_gpus(&f->cluster)) {
+        close_device(f);
+        f->engine.device = "cpu";
+        s = size(f, err);
     }
-    if (dev)
-        dev->ops.close(dev);
-    return s;
+    return s == TD_OK ? spread(f, err) : s;
 }
 
 /* ---- text --------------------------------------------------------------------------- */
@@ -307,27 +414,69 @@ static void text_holds(struct td_buf *b, const struct facts *f)
     }
 }
 
+/* Why a host could not be asked, "" when it could. */
+static const char *unknown(const struct facts *f, int host)
+{
+    const struct td_cluster *c = &f->cluster;
+    if (c->hosts[host].facts)
+        return "";
+    for (int i = 0; i < c->n_lines; i++)
+        if (c->lines[i].host == host && c->lines[i].verdict == TD_FAIL)
+            return c->lines[i].e.what;
+    return "it did not answer";
+}
+
+/* What is known of each host, and what is not. */
+static void text_hosts(struct td_buf *b, const struct facts *f)
+{
+    for (int h = 0; h < f->cluster.n; h++) {
+        const struct td_cluster_host *host = &f->cluster.hosts[h];
+        const struct td_facts *k = host->facts;
+        td_buf_addf(b, "%-11s ", host_name(f, h));
+        if (!k) {
+            td_buf_addf(b, "not known: %s; taken to be like %s\n", unknown(f, h),
+                        host_name(f, 0));
+            continue;
+        }
+        td_buf_addf(b, "%" PRId64 " core%s, %s of %s of memory can be had", k->cores,
+                    k->cores == 1 ? "" : "s",
+                    td_size_text(td_sysmem_available(&k->memory, NULL, 0), 1).text,
+                    td_size_text(k->memory.total, 1).text);
+        for (int64_t g = 0; g < k->n_gpus; g++)
+            td_buf_addf(b, ", %s", k->gpus[g].name);
+        if (f->dev->host && host->memory_rate > 0)
+            td_buf_addf(b, ", read at %.1f GB/s", host->memory_rate * 1e-9);
+        else if (f->dev->host || h > 0)
+            td_buf_addf(b, "; its speed was not measured, taken from %s",
+                        host_name(f, 0));
+        td_buf_addc(b, '\n');
+    }
+    if (f->cluster.n)
+        td_buf_adds(b,
+                    "network     not looked at: sums over the hosts are not counted; "
+                    "`tandem check` measures it\n");
+}
+
 static void text_speed(struct td_buf *b, const struct facts *f)
 {
+    const char *slowest = f->cluster.n ? ", the slowest host" : "";
     if (f->load > 0)
-        td_buf_addf(b, "load        about %.1f s: %s a host at %.2f GB/s (%s)\n",
-                    f->load, td_size_text(f->read, 1).text, f->rates.disk * 1e-9,
-                    f->rates.disk_how);
+        td_buf_addf(b, "load        about %.1f s: %s a host at %.2f GB/s%s (%s)\n",
+                    f->load, td_size_text(f->read, 1).text,
+                    (double)f->read / f->load * 1e-9, slowest, f->rates.disk_how);
     else
-        td_buf_addf(b, "load        not estimated: %s\n", f->rates.disk_how);
+        td_buf_addf(b, "load        not estimated: %s\n",
+                    *f->rates.disk_how ? f->rates.disk_how : "no host told in time");
     if (f->decode > 0)
         td_buf_addf(b,
                     "decode      about %.3g tokens/s for one sequence: %.3g GB a token "
-                    "and %s at %.0f %% of %.1f GB/s (measured now)",
+                    "and %s at %.0f %% of its rate (measured now)%s\n",
                     f->decode, (double)f->token * 1e-9,
                     f->spread.ranks[0].plan.shared ? "host" : "GPU",
-                    100 * f->rates.share, f->rates.memory * 1e-9);
+                    100 * f->rates.share, slowest);
     else
-        td_buf_adds(b,
-                    "decode      not estimated: this device's memory is not measured");
-    if (f->reduce > 0)
-        td_buf_addf(b, ", and %.2f ms for sums over the hosts", f->reduce * 1e3);
-    td_buf_addc(b, '\n');
+        td_buf_adds(
+            b, "decode      not estimated: this device's memory is not measured\n");
 }
 
 static void print_text(struct td_buf *b, const struct facts *f)
@@ -337,6 +486,7 @@ static void print_text(struct td_buf *b, const struct facts *f)
     td_buf_addf(b, "device      %s, %d threads a rank\n\n", f->level, f->threads);
     text_table(b, f);
     td_buf_addc(b, '\n');
+    text_hosts(b, f);
     text_holds(b, f);
     td_buf_addf(b,
                 "context     %d tokens, at most %d would fit (the model: %d)\n"
@@ -388,6 +538,20 @@ static void json_rank(struct td_buf *b, const struct facts *f, int i)
                 c->threads, c->lists, c->staging);
 }
 
+static void json_host(struct td_buf *b, const struct facts *f, int i)
+{
+    const struct td_cluster_host *h = &f->cluster.hosts[i];
+    td_buf_addf(b, "%s{", i ? "," : "");
+    json_text(b, "host", h->label);
+    json_text(b, "unknown", unknown(f, i));
+    json_text(b, "disk_how", h->disk_how);
+    td_buf_addf(b,
+                "\"known\":%s,\"cores\":%" PRId64 ",\"gpus\":%" PRId64
+                ",\"memory_rate\":%.0f,\"disk_rate\":%.0f}",
+                h->facts ? "true" : "false", h->facts ? h->facts->cores : 0,
+                h->facts ? h->facts->n_gpus : 0, h->memory_rate, h->disk_rate);
+}
+
 static void print_json(struct td_buf *b, const struct facts *f)
 {
     const struct td_plan *p = &f->spread.ranks[0].plan;
@@ -408,9 +572,11 @@ static void print_json(struct td_buf *b, const struct facts *f)
     td_buf_set_len(b, b->len - 1);
     td_buf_addf(b,
                 "},\"decode\":{\"bytes\":%" PRId64 ",\"memory_rate\":%.0f,"
-                "\"share\":%.2f,\"reduce_seconds\":%.6f,\"tokens_per_second\":%.3f},"
-                "\"ranks\":[",
-                f->token, f->rates.memory, f->rates.share, f->reduce, f->decode);
+                "\"share\":%.2f,\"tokens_per_second\":%.3f},\"hosts\":[",
+                f->token, f->rates.memory, f->rates.share, f->decode);
+    for (int i = 0; i < f->cluster.n; i++)
+        json_host(b, f, i);
+    td_buf_adds(b, "],\"ranks\":[");
     for (int i = 0; i < f->n_ranks; i++)
         json_rank(b, f, i);
     td_buf_adds(b, "]}\n");
@@ -441,7 +607,7 @@ static int run(struct td_conf *conf, struct td_error *err)
         else
             td_term_text(stdout, out.p, out.len, td_term_is(stdout));
     }
-    td_spread_release(&f.spread);
+    close_device(&f);
     td_cluster_release(&f.cluster);
     td_free(f.ranks);
     td_buf_release(&out);
@@ -457,6 +623,8 @@ const struct td_cmd td_cmd_plan = {
         "Reads the configuration and the headers of the files, or the index where they "
         "are not here\nyet; loads nothing. The numbers are those that `tandem serve` "
         "with the same options starts\nby. A plan that does not fit is refused, with "
-        "the nearest that does: a shorter context,\nfewer sequences, more ranks.",
+        "the nearest that does: a shorter context,\nfewer sequences, more ranks.\n\n"
+        "Other hosts are asked for their memory and speed, for a second and a half at "
+        "most; one that\ndoes not answer is taken to be like this one, and it says so.",
     .run = run,
 };

@@ -30,7 +30,11 @@ struct td_cluster_host {
     char rdma[TD_FACT_IFNAME]; /* RDMA device on that interface, "" when none */
     int64_t rdma_port, gid;    /* its port and RoCE v2 address index; -1 when none */
     double clock;              /* seconds its clock is ahead of this machine's */
-    struct td_facts *facts;    /* owned */
+    struct td_facts *facts;    /* owned; NULL: the host could not be asked */
+    /* Bytes a second, where they were asked for; 0: could not be measured. */
+    double memory_rate;          /* its processors reading together */
+    double disk_rate;            /* the model's files */
+    char disk_how[TD_FACT_NAME]; /* how, or why not */
 };
 
 /* What was measured from one host to another over the chosen network. */

@@ -117,7 +117,7 @@ static void read_program(struct td_facts *f)
     find_in_path("orted", f->orted, sizeof(f->orted));
 }
 
-static void read_own_name(struct td_facts *f)
+void td_facts_read_name(struct td_facts *f)
 {
     char list[TD_FACT_OWN][TD_FACT_ADDR];
     int n = td_resolve(f->host, resolve_seconds, list, TD_FACT_OWN, NULL, 0);
@@ -198,7 +198,6 @@ void td_facts_read(const char *root, struct td_facts *f)
 {
     const char *home = getenv("HOME");
     read_program(f);
-    read_own_name(f);
     read_cpu(f);
     (void)td_sysmem_read(root, &f->memory, NULL);
     td_oom_counts_read(root, &f->kills);

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "plan/speed.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -127,7 +128,10 @@ static enum td_status get_target(const json_t *o, struct td_target *t,
 static enum td_status do_facts(struct agent *a, const json_t *o, struct td_error *err)
 {
     const char *model;
+    bool name;
     enum td_status s = td_json_str(o, "model", "request", "", &model, err);
+    if (s == TD_OK)
+        s = td_json_bool(o, "name", "request", false, &name, err);
     if (s != TD_OK)
         return s;
     struct td_facts *f = td_calloc(1, sizeof(*f));
@@ -136,6 +140,8 @@ static enum td_status do_facts(struct agent *a, const json_t *o, struct td_error
     td_text_copy(f->build, sizeof(f->build), a->build);
     td_text_copy(f->version, sizeof(f->version), a->version);
     td_facts_read("", f);
+    if (name)
+        td_facts_read_name(f);
     if (*model)
         td_model_files_read(model, f);
     td_buf_adds(&a->answer, "{\"facts\":");
@@ -143,6 +149,20 @@ static enum td_status do_facts(struct agent *a, const json_t *o, struct td_error
     td_buf_addc(&a->answer, '}');
     td_facts_release(f);
     td_free(f);
+    return TD_OK;
+}
+
+static enum td_status do_rates(struct agent *a, const json_t *o, struct td_error *err)
+{
+    const char *model;
+    struct td_plan_rates r;
+    enum td_status s = td_json_str(o, "model", "request", "", &model, err);
+    if (s != TD_OK)
+        return s;
+    td_plan_rates_measure(model, NULL, &r);
+    td_buf_addf(&a->answer, "{\"memory\":%.0f,\"disk\":%.0f,", r.memory, r.disk);
+    put_text(&a->answer, "disk_how", r.disk_how);
+    td_buf_addc(&a->answer, '}');
     return TD_OK;
 }
 
@@ -229,11 +249,9 @@ static enum td_status perform(struct agent *a, const char *line, size_t n,
     static const struct {
         const char *name;
         enum td_status (*run)(struct agent *a, const json_t *o, struct td_error *err);
-    } verbs[] = {{"facts", do_facts},
-                 {"clock", do_clock},
-                 {"listen", do_listen},
-                 {"connect", do_connect},
-                 {"measure", do_measure}};
+    } verbs[] = {{"facts", do_facts},     {"rates", do_rates},
+                 {"clock", do_clock},     {"listen", do_listen},
+                 {"connect", do_connect}, {"measure", do_measure}};
     json_t *o = NULL;
     const char *what = "";
     enum td_status s = td_json_parse(line, n, "request", &o, err);

@@ -5,7 +5,9 @@
  * launch/hosts.h for who asks.
  *
  *     it begins     {"tandem":1,"build":"…","version":"…"}
- *     {"do":"facts","model":PATH}        {"facts":{…}}                fabric/facts.h
+ *     {"do":"facts","model":PATH,"name":BOOL}
+ *                                        {"facts":{…}}                fabric/facts.h
+ *     {"do":"rates","model":PATH}        {"memory":B/S,"disk":B/S,"disk_how":"…"}
  *     {"do":"clock"}                     {"clock":SECONDS}
  *     {"do":"listen","token":T}          {"data":PORT,"oob":PORT}
  *     {"do":"connect","seconds":S,"hurry":true,"targets":[{"from","to","token","data","oob"}]}

@@ -393,7 +393,7 @@ static void start_all(struct td_agent *a, int n, const char *program,
                 continue;
             (void)end_process(&a[i], 0);
             td_error_set(&a[i].e, TD_E_TIMEOUT,
-                         "%s did not start its agent within %.0f s", a[i].name,
+                         "%s did not start its agent within %.1f s", a[i].name,
                          o->seconds);
             td_error_why(&a[i].e,
                          "ssh is connected or still tries; nothing was said%s%.200s",
@@ -532,6 +532,20 @@ static void copy_all(struct td_agent *a, int n, const char *program,
     td_free(open);
 }
 
+/* For those who only want to look. */
+static void refuse_all(struct td_agent *a, int n, const char *build)
+{
+    for (int i = 0; i < n; i++) {
+        if (!a[i].copy || a[i].e.code != TD_OK)
+            continue;
+        (void)end_process(&a[i], 0);
+        td_error_set(&a[i].e, TD_E_PROGRAM,
+                     "this build of tandem (%s) is not on %s yet", build, a[i].name);
+        td_error_why(&a[i].e, "%.600s", a[i].notes.p);
+        td_error_fix(&a[i].e, "tandem check copies the folder of make bundle there");
+    }
+}
+
 void td_agents_start(struct td_agent *a, int n, const struct td_agent_start *o)
 {
     char program[TD_MAX_PATH];
@@ -543,6 +557,10 @@ void td_agents_start(struct td_agent *a, int n, const struct td_agent_start *o)
         copy = copy || (a[i].copy && a[i].e.code == TD_OK);
     if (!copy)
         return;
+    if (o->no_copy) {
+        refuse_all(a, n, o->build);
+        return;
+    }
     copy_all(a, n, program, o);
     for (int i = 0; i < n; i++)
         a[i].copy = false;

@@ -40,6 +40,7 @@ struct td_agent_start {
     const char *version,
         *build;     /* of this program; the build is compared with theirs */
     double seconds; /* until all have to be there, copying not counted */
+    bool no_copy;   /* a program that is not there is a failure */
 };
 
 /* Empty agents for the names; free them with td_agents_free(). */

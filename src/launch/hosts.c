@@ -25,6 +25,11 @@ static const double resolve_seconds = 1.5, all_names_seconds = 3;
 
 static const double start_seconds = 6, facts_seconds = 6, clock_seconds = 2;
 
+/* Of a glance's time: until all agents are there, have told the time, and the facts. */
+#define START_SHARE 0.65
+#define CLOCK_SHARE 0.7
+#define FACTS_SHARE 0.85
+
 /* ---- the list ----------------------------------------------------------------------- */
 
 static bool host_char(char c)
@@ -130,7 +135,7 @@ static enum td_status nobody_is_here(const struct td_cluster *c, const char *sel
 }
 
 /* Finds this machine's entry and moves it to the front. */
-static enum td_status order(struct td_cluster *c, struct td_error *err)
+static enum td_status order(struct td_cluster *c, double seconds, struct td_error *err)
 {
     struct utsname u;
     struct td_facts *net = td_calloc(1, sizeof(*net));
@@ -139,7 +144,7 @@ static enum td_status order(struct td_cluster *c, struct td_error *err)
     if (!net)
         return td_error_set(err, TD_E_NOMEM, "no memory for this host's addresses");
     td_facts_read_net("", net);
-    double end = td_clock_now() + all_names_seconds;
+    double end = td_clock_now() + seconds;
     const char *self = uname(&u) == 0 ? u.nodename : "localhost";
     for (int i = 0; i < c->n && s == TD_OK; i++) {
         char addr[TD_FACT_ADDR];
@@ -189,6 +194,8 @@ bool td_join_ask(struct td_join *j, double seconds)
         json_decref(j->answers[i]);
         j->answers[i] = NULL;
     }
+    if (j->glance)
+        seconds = TD_MIN(seconds, TD_MAX(j->end - td_clock_now(), 0));
     td_agents_ask(j->agents, n, j->requests, seconds, j->answers);
     bool all = true;
     for (int i = 0; i < n; i++) {
@@ -203,7 +210,7 @@ bool td_join_ask(struct td_join *j, double seconds)
 static void read_clocks(struct td_join *j)
 {
     double best[TD_MAX_RANKS];
-    for (int look = 0; look < CLOCK_LOOKS; look++) {
+    for (int look = 0; look < (j->glance ? 1 : CLOCK_LOOKS); look++) {
         double asked = td_clock_wall();
         for (int i = 0; i < j->c->n; i++)
             td_buf_adds(&j->requests[i], "{\"do\":\"clock\"}");
@@ -220,13 +227,36 @@ static void read_clocks(struct td_join *j)
     }
 }
 
-static void read_facts(struct td_join *j, const char *model)
+/* The same question about a model for all. */
+static void ask_about(struct td_join *j, const char *what, const char *model)
 {
     for (int i = 0; i < j->c->n; i++) {
-        td_buf_adds(&j->requests[i], "{\"do\":\"facts\",\"model\":");
+        td_buf_addf(&j->requests[i], "{\"do\":%s,\"model\":", what);
         td_json_add_string(&j->requests[i], model, strlen(model));
         td_buf_addc(&j->requests[i], '}');
     }
+}
+
+/* How fast hosts read; one that cannot tell in time stays without rates. */
+static void read_rates(struct td_join *j, const char *model)
+{
+    ask_about(j, "\"rates\"", model);
+    (void)td_join_ask(j, facts_seconds);
+    for (int i = 0; i < j->c->n; i++) {
+        struct td_cluster_host *h = &j->c->hosts[i];
+        const json_t *a = j->answers[i];
+        const char *how = json_string_value(json_object_get(a, "disk_how"));
+        if (!a)
+            continue;
+        h->memory_rate = TD_MAX(json_number_value(json_object_get(a, "memory")), 0);
+        h->disk_rate = TD_MAX(json_number_value(json_object_get(a, "disk")), 0);
+        td_text_copy(h->disk_how, sizeof(h->disk_how), how ? how : "");
+    }
+}
+
+static void read_facts(struct td_join *j, const char *model, bool name)
+{
+    ask_about(j, name ? "\"facts\",\"name\":true" : "\"facts\"", model);
     (void)td_join_ask(j, facts_seconds);
     for (int i = 0; i < j->c->n; i++) {
         struct td_cluster_host *h = &j->c->hosts[i];
@@ -343,16 +373,25 @@ static enum td_status alone(struct td_cluster *c, struct td_error *err)
     return split(uname(&u) == 0 && *u.nodename ? u.nodename : "localhost", c, err);
 }
 
+/* What is missing stays as it was given: the rule about it will say so. */
+static void absolute(const char *path, char out[PATH_MAX])
+{
+    if (path && !realpath(path, out))
+        td_text_copy(out, PATH_MAX, path);
+}
+
 enum td_status td_cluster_examine(const char *hosts, const struct td_join_options *o,
                                   struct td_cluster *out, struct td_error *err)
 {
     struct td_cluster c = {0};
-    struct td_join j = {.c = &c, .fabric = o->fabric};
+    double now = td_clock_now();
+    struct td_join j = {.c = &c, .fabric = o->fabric, .glance = o->glance > 0};
     struct td_agent_start start = {.ssh = o->ssh ? o->ssh : "ssh",
                                    .version = o->version,
                                    .build = o->build,
-                                   .seconds = start_seconds};
-    char model[PATH_MAX] = "";
+                                   .seconds = start_seconds,
+                                   .no_copy = j.glance};
+    char model[PATH_MAX] = "", rates_of[PATH_MAX] = "";
     struct td_buf list;
     bool several = hosts && *hosts;
     td_buf_init(&list, (size_t)TD_MAX_RANKS * TD_FACT_TEXT);
@@ -361,19 +400,27 @@ enum td_status td_cluster_examine(const char *hosts, const struct td_join_option
         s = several ? split(list.p, &c, err) : alone(&c, err);
     td_buf_release(&list);
     if (s == TD_OK && several)
-        s = order(&c, err);
+        s = order(&c, j.glance ? o->glance / 3 : all_names_seconds, err);
     if (s == TD_OK)
         s = join_new(&j, err);
-    if (s == TD_OK && o->model && !realpath(o->model, model))
-        td_text_copy(model, sizeof(model),
-                     o->model); /* the rule about it will say so */
+    if (s == TD_OK) {
+        absolute(o->model, model);
+        absolute(o->rates_of, rates_of);
+    }
     if (s != TD_OK)
         goto out;
+    if (j.glance)
+        start.seconds = now + o->glance * START_SHARE - td_clock_now();
     td_agents_start(j.agents, c.n, &start);
+    j.end = now + o->glance * CLOCK_SHARE;
     read_clocks(&j);
-    read_facts(&j, model);
+    j.end = now + o->glance * FACTS_SHARE;
+    read_facts(&j, model, !j.glance);
+    j.end = now + o->glance;
     label_hosts(&c);
-    if (report_agents(&j) && c.n > 1)
+    if (o->rates_of)
+        read_rates(&j, rates_of);
+    if (report_agents(&j) && c.n > 1 && !j.glance)
         td_join_network(&j);
     if (*c.cidr)
         enter_by_address(&j, &start);

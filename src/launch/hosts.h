@@ -23,6 +23,12 @@ struct td_join_options {
     const char *ssh;    /* the command, "ssh -p 2222 -F FILE"; NULL: "ssh" */
     const char *model;  /* folder whose files are compared over the hosts; NULL: none */
     const char *build, *version; /* of this program: td_build, td_version */
+    /* Not 0: a look at the hosts that ends after so many seconds. No network is tried or
+     * chosen, nothing is copied; a host that does not answer in time has a line in the
+     * report and no facts. */
+    double glance;
+    const char *rates_of; /* also measure how fast hosts read their memory and the files
+                             of this model folder; NULL: do not */
 };
 
 /* Looks at the hosts of a list "a,b,c" (names or addresses, or as hostlist.h has it; NULL or "": this machine

@@ -17,6 +17,8 @@ struct td_join {
     json_t **answers;        /* of the last question; NULL: none */
     struct td_error *errors; /* the first error each agent answered with */
     const char *fabric;      /* --fabric, NULL: not given */
+    bool glance;             /* a short look: see hosts.h */
+    double end;              /* of a glance's present part: no question waits longer */
 };
 
 /* n empty request buffers; NULL when memory is short. */

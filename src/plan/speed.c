@@ -6,14 +6,18 @@
 #include "plan/speed.h"
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/limits.h"
 #include "base/mem.h"
 #include "base/sysmem.h"
 #include "ops/limits.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -57,13 +61,27 @@ static void *read_blocks(void *self)
     return NULL;
 }
 
-static const struct td_shard *largest(const struct td_model_dir *files)
+/* The largest safetensors file of a folder; false when there is none. */
+static bool find_largest(const char *folder, char path[TD_MAX_PATH], struct stat *out)
 {
-    const struct td_shard *most = NULL;
-    for (int32_t i = 0; i < files->n_shards; i++)
-        if (!most || files->shards[i].size > most->size)
-            most = &files->shards[i];
-    return most;
+    static const char end[] = ".safetensors";
+    char name[TD_MAX_PATH];
+    struct stat sb;
+    bool found = false;
+    DIR *d = opendir(folder);
+    for (const struct dirent *e; d && (e = readdir(d)) != NULL;) {
+        size_t n = strlen(e->d_name);
+        if (n < sizeof(end) || strcmp(e->d_name + n - sizeof(end) + 1, end) != 0 ||
+            td_path_join(name, sizeof(name), folder, e->d_name, NULL) != TD_OK ||
+            stat(name, &sb) != 0 || (found && sb.st_size <= out->st_size))
+            continue;
+        td_text_copy(path, TD_MAX_PATH, name);
+        *out = sb;
+        found = true;
+    }
+    if (d)
+        (void)closedir(d);
+    return found;
 }
 
 static double run_readers(struct disk *d)
@@ -80,11 +98,11 @@ static double run_readers(struct disk *d)
     return n && !d->failed && seconds > 0 ? (double)d->bytes / seconds : 0;
 }
 
-static void measure_disk(const struct td_model_dir *files, struct td_plan_rates *out)
+static void measure_disk(const char *folder, struct td_plan_rates *out)
 {
-    const struct td_shard *shard = largest(files);
+    char path[TD_MAX_PATH];
     struct stat sb;
-    if (!shard || files->names_only || stat(shard->path, &sb) != 0) {
+    if (!find_largest(folder, path, &sb)) {
         out->disk_how = "the files are not here";
         return;
     }
@@ -97,10 +115,10 @@ static void measure_disk(const struct td_model_dir *files, struct td_plan_rates 
         out->disk_how = "the files are too small to measure with";
         return;
     }
-    d.fd = open(shard->path, O_RDONLY | O_CLOEXEC | O_DIRECT);
+    d.fd = open(path, O_RDONLY | O_CLOEXEC | O_DIRECT);
     out->disk_how = "direct reads of its files, measured now";
     if (d.fd < 0) {
-        d.fd = open(shard->path, O_RDONLY | O_CLOEXEC);
+        d.fd = open(path, O_RDONLY | O_CLOEXEC);
         out->disk_how = "reads of its files, perhaps cached, measured now";
     }
     if (d.fd >= 0) {
@@ -117,8 +135,9 @@ static void measure_memory(struct td_dev *dev, struct td_plan_rates *r)
 {
     struct td_sysmem mem;
     struct td_limits limits = {0};
-    r->share = dev->host ? TD_PLAN_SHARE_HOST : TD_PLAN_SHARE_GPU;
-    if (!dev->host)
+    bool host = !dev || dev->host;
+    r->share = host ? TD_PLAN_SHARE_HOST : TD_PLAN_SHARE_GPU;
+    if (!host)
         (void)td_limits_of(dev, false, &limits, NULL);
     else if (td_sysmem_read("", &mem, NULL) == TD_OK &&
              td_sysmem_available(&mem, NULL, 0) > 4 * MEMORY_BYTES)
@@ -130,11 +149,11 @@ static void measure_memory(struct td_dev *dev, struct td_plan_rates *r)
     }
 }
 
-void td_plan_rates_measure(const struct td_model_dir *files, struct td_dev *dev,
+void td_plan_rates_measure(const char *model, struct td_dev *dev,
                            struct td_plan_rates *out)
 {
     struct td_plan_rates r = {0};
-    measure_disk(files, &r);
+    measure_disk(model, &r);
     measure_memory(dev, &r);
     *out = r;
 }

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * How fast a planned model can be: how long its load takes and what a step of one
- * sequence reads, against rates measured on this machine a moment ago.
+ * sequence reads, against rates measured on each machine a moment ago.
  */
 #ifndef TD_PLAN_SPEED_H
 #define TD_PLAN_SPEED_H
 
-#include "load/model_dir.h"
 #include "model/config.h"
 #include "model/names.h"
 #include "ops/ops.h"
@@ -22,8 +21,9 @@ struct td_plan_rates {
     const char *disk_how; /* static: how that was measured, or why it was not */
 };
 
-/* Measures for well under a second. Not being able to is no failure. */
-void td_plan_rates_measure(const struct td_model_dir *files, struct td_dev *dev,
+/* Measures for well under a second; `model` is its folder, a NULL `dev` the processor. Not
+ * being able to is no failure. */
+void td_plan_rates_measure(const char *model, struct td_dev *dev,
                            struct td_plan_rates *out);
 
 /* Bytes that a rank moves for one token of one sequence behind `context` others: chosen

@@ -91,6 +91,7 @@ static enum td_status room_here(struct spreader *k, const struct td_plan_beside 
         td_plan_room_of(&k->here, k->program, asked, beside, out);
     else
         s = td_plan_room_find(k->p->dev, asked, beside, out, err);
+    out->program = k->program;
     if (s != TD_OK || k->cluster || !asked || out->asked)
         return s;
     /* planned for a machine that is not here */
@@ -140,23 +141,40 @@ static bool same_shape(const struct td_slice *a, const struct td_slice *b)
 }
 
 /* Opens the model for its sizes as one rank, unless one like it has been. */
-static enum td_status size_rank(struct spreader *k, int index, struct td_error *err)
+static enum td_status size_rank(const struct td_spread_params *p, struct td_spread *o,
+                                int index, struct td_error *err)
 {
-    struct td_spread *o = k->out;
     struct td_spread_rank *r = &o->ranks[index];
     struct td_model_limits limits;
-    r->host = index / (o->n / o->hosts);
-    enum td_status s = td_slice_make(k->p->config, index, o->n, &r->slice, err);
+    enum td_status s = td_slice_make(p->config, index, o->n, &r->slice, err);
     /* the first one also keeps logits */
     for (int i = 1; i < index && !r->model; i++)
         if (same_shape(&o->ranks[i].slice, &r->slice))
             r->model = o->ranks[i].model;
     if (s != TD_OK || r->model)
         return s;
-    td_plan_limits(k->p->asked, &limits);
+    td_plan_limits(p->asked, &limits);
     r->owner = true;
-    return td_model_size(k->p->asked->model, k->p->dev, index, o->n, &limits, &r->model,
-                         err);
+    return td_model_size(p->asked->model, p->dev, index, o->n, &limits, &r->model, err);
+}
+
+enum td_status td_spread_size(const struct td_spread_params *p, struct td_spread *out,
+                              struct td_error *err)
+{
+    *out = (struct td_spread){.hosts = 1, .n = p->ranks};
+    enum td_status s = td_split_check(p->config, p->ranks, err);
+    if (s != TD_OK)
+        return s;
+    out->ranks = td_calloc((size_t)out->n, sizeof(*out->ranks));
+    if (!out->ranks)
+        return td_error_set(err, TD_E_NOMEM, "no memory for %d ranks", out->n);
+    for (int i = 0; i < out->n && s == TD_OK; i++) {
+        struct td_sysmem mem;
+        s = size_rank(p, out, i, err);
+        if (s == TD_OK && i == 0 && td_sysmem_read("", &mem, NULL) == TD_OK)
+            out->program = mem.resident;
+    }
+    return s;
 }
 
 static const char *name_of(const struct spreader *k, int host)
@@ -194,9 +212,8 @@ static enum td_status plan_all(struct spreader *k, struct td_error *err)
     int least = 0;
     enum td_status s = TD_OK;
     for (int i = 0; i < o->n && s == TD_OK; i++) {
-        s = size_rank(k, i, err);
-        if (s == TD_OK)
-            s = find_room(k, i, err);
+        o->ranks[i].host = i / (o->n / o->hosts);
+        s = find_room(k, i, err);
         if (room_of(&o->ranks[i]) < room_of(&o->ranks[least]))
             least = i;
     }
@@ -228,34 +245,36 @@ static void agree(struct spreader *k)
     }
 }
 
-enum td_status td_spread_make(const struct td_spread_params *p, struct td_spread *out,
+enum td_status td_spread_plan(const struct td_spread_params *p, struct td_spread *out,
                               struct td_error *err)
 {
     struct spreader k = {.p = p, .program = p->program, .out = out};
-    *out = (struct td_spread){.hosts = 1, .n = p->ranks};
     if (p->cluster && p->cluster->n > 0) {
         k.cluster = p->cluster;
         out->hosts = p->cluster->n;
     }
-    enum td_status s = td_spread_divide(p->ranks, out->hosts, err);
-    if (s == TD_OK)
-        s = td_split_check(p->config, p->ranks, err);
-    if (s == TD_OK)
-        s = td_sysmem_read("", &k.here, err);
+    enum td_status s = td_sysmem_read("", &k.here, err);
     if (s != TD_OK)
         return s;
     if (!k.program)
-        k.program = k.here.resident;
+        k.program = out->program;
     if (p->ranks > 1)
         k.program += MPI_BYTES;
     give(&k.here, (p->ends ? k.here.resident : 0) - k.program);
-    out->ranks = td_calloc((size_t)out->n, sizeof(*out->ranks));
-    if (!out->ranks)
-        return td_error_set(err, TD_E_NOMEM, "no memory for %d ranks", out->n);
     s = plan_all(&k, err);
     if (s == TD_OK)
         agree(&k);
     return s;
+}
+
+enum td_status td_spread_make(const struct td_spread_params *p, struct td_spread *out,
+                              struct td_error *err)
+{
+    int hosts = p->cluster ? TD_MAX(p->cluster->n, 1) : 1;
+    enum td_status s = td_spread_divide(p->ranks, hosts, err);
+    if (s == TD_OK)
+        s = td_spread_size(p, out, err);
+    return s == TD_OK ? td_spread_plan(p, out, err) : s;
 }
 
 void td_spread_release(struct td_spread *s)

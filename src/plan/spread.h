@@ -39,6 +39,7 @@ struct td_spread_rank {
 struct td_spread {
     int hosts, n;
     struct td_spread_rank *ranks; /* n */
+    int64_t program;              /* bytes of this process with one model opened */
     bool beyond; /* --memory is more than this host can give: planned for another */
 };
 
@@ -47,7 +48,14 @@ enum td_status td_spread_divide(int ranks, int hosts, struct td_error *err);
 
 /* Plans every rank; all have the context and the caches of the one with the least room.
  * TD_E_MEMORY_PLAN names the host with the least room, in err->host and in the text.
- * Errors else: those of td_model_size() and td_plan_make(). Release it in any case. */
+ * Errors else: those of td_split_check(), td_spread_divide(), td_model_size() and
+ * td_plan_make(). Release it in any case.
+ *
+ * In two steps, of which the first needs no cluster yet: sizes, then rooms and plans. */
+enum td_status td_spread_size(const struct td_spread_params *params,
+                              struct td_spread *out, struct td_error *err);
+enum td_status td_spread_plan(const struct td_spread_params *params,
+                              struct td_spread *out, struct td_error *err);
 enum td_status td_spread_make(const struct td_spread_params *params,
                               struct td_spread *out, struct td_error *err);
 void td_spread_release(struct td_spread *s);

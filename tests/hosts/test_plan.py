@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What does not fit on one of several hosts is refused by the plan, before a rank runs."""
+"""Plans of several hosts: what `tandem plan` knows of each, and that what does not fit on
+one of them is refused before a rank runs."""
+import json
 import re
 import shutil
+import time
 
 import pytest
 from conftest import TANDEM
@@ -71,3 +74,43 @@ def test_the_nearest_plan_fits(bed):
     s.ready()
     assert s.ask()
     assert s.stop() == 0
+
+
+# ---- tandem plan -------------------------------------------------------------------------
+
+
+def plan(bed, *options):
+    """(seconds, its output, its report of an error)"""
+    began = time.monotonic()
+    r = bed.run("spark-1", TANDEM, "plan", MODEL, "--hosts", hosts_of(bed), *options)
+    assert (r.returncode == 0) == (r.stderr == ""), r.stderr
+    return time.monotonic() - began, r.stdout, r.stderr
+
+
+def test_each_host_has_its_own_numbers(bed):
+    bed.do("memory", "spark-2", str(2048 * MIB))
+    _, text, _ = plan(bed, "--json")
+    d = json.loads(text)
+    assert [h["host"] for h in d["hosts"]] == ["spark-1", "spark-2"]
+    assert all(h["known"] and h["cores"] == 1 and h["gpus"] == 0 for h in d["hosts"]), d
+    assert d["ranks"][1]["host_bytes"] == 2048 * MIB < d["ranks"][0]["host_bytes"]
+    _, text, _ = plan(bed)
+    assert re.search(r"^spark-2 +1 core, 2\.0 GiB|^spark-2 +1 core, 1\.9 GiB", text, re.M), text
+    assert re.search(r"^network +not looked at", text, re.M)
+    bed.do("memory", "spark-2", str(150 * MIB))
+    check_refusal(plan(bed)[2])
+
+
+@pytest.mark.parametrize("harm", ["blackhole", "cut"])
+def test_a_host_that_does_not_answer(bed, harm):
+    bed.do(harm, "spark-2")
+    seconds, text, _ = plan(bed)
+    assert re.search(r"^192\.168\.200\.13 not known: .*; taken to be like spark-1$", text,
+                     re.M), text
+    assert seconds < 6, seconds  # 2, and time for a busy machine
+
+
+def test_a_host_without_the_program(bed):
+    bed.run("spark-2", "rm", TANDEM)
+    _, text, _ = plan(bed)
+    assert re.search(r"not known: this build of tandem \(\w+\) is not on", text), text

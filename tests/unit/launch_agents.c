@@ -77,6 +77,8 @@ static void questions_and_answers(void **state)
     assert_non_null(
         strstr(ask(p, "{\"do\":\"facts\",\"model\":\"/no/such\"}\n"), "is no folder"));
     assert_non_null(strstr(p->line, "\"build\":\"b1\""));
+    assert_non_null(strstr(ask(p, "{\"do\":\"rates\",\"model\":\"/no/such\"}\n"),
+                           "\"disk\":0,\"disk_how\":\"the files are not here\"}"));
     assert_non_null(
         strstr(ask(p, "{\"do\":\"connect\",\"targets\":[]}\n"), "{\"reach\":[]}"));
     /* whatever is wrong is answered, and the agent goes on */
@@ -88,6 +90,8 @@ static void questions_and_answers(void **state)
         "{\"do\":\"dance\"}\n",
         "{\"do\":7}\n",
         "{\"do\":\"facts\",\"model\":7}\n",
+        "{\"do\":\"facts\",\"name\":7}\n",
+        "{\"do\":\"rates\",\"model\":7}\n",
         "{\"do\":\"listen\"}\n",
         "{\"do\":\"listen\",\"token\":\"0123456789012345678901234567890123456789\"}\n",
         "{\"do\":\"connect\",\"seconds\":1e9}\n",
@@ -257,7 +261,8 @@ static void a_bundle_is_known_by_its_id(void **state)
 /* An agent that cannot be started, and one that says nonsense, beside one that works. */
 static void agents_that_fail(void **state)
 {
-    struct td_agent_start o = {"/no/such/ssh", "0", "b1", 10};
+    struct td_agent_start o = {
+        .ssh = "/no/such/ssh", .version = "0", .build = "b1", .seconds = 10};
     struct td_agent *a = td_agents_new(1);
     (void)state;
     assert_non_null(a);

@@ -23,21 +23,13 @@ static void fake_limits(struct td_dev *dev, bool products, struct td_limits *out
 
 static struct td_dev gpu = {.ops = {.name = "cuda:0", .limits = fake_limits}};
 
-static struct td_model_dir lexicon(void)
-{
-    struct td_model_dir files;
-    assert_int_equal(td_model_dir_open("models/lexicon", &files, NULL), TD_OK);
-    return files;
-}
-
 static void test_gpu(void **state)
 {
-    struct td_model_dir files = lexicon();
     struct td_plan_rates r;
     (void)state;
     upload = 1; /* slower than any disk */
     products_asked = true;
-    td_plan_rates_measure(&files, &gpu, &r);
+    td_plan_rates_measure("models/lexicon", &gpu, &r);
     assert_false(products_asked);
     assert_true(r.memory == 4e12);
     assert_true(r.share == TD_PLAN_SHARE_GPU);
@@ -46,25 +38,25 @@ static void test_gpu(void **state)
         assert_non_null(strstr(r.disk_how, "onto the GPU"));
     }
     upload = 1e15;
-    td_plan_rates_measure(&files, &gpu, &r);
+    td_plan_rates_measure("models/lexicon", &gpu, &r);
     assert_true(r.disk < 1e15);
     assert_null(strstr(r.disk_how, "onto the GPU"));
-    td_model_dir_release(&files);
 }
 
 static void test_processor(void **state)
 {
-    struct td_model_dir files = lexicon();
     struct td_dev_params p = {.numerics = TD_NUM_BF16, .threads = 1};
     struct td_dev *dev = NULL;
     struct td_plan_rates r;
     (void)state;
     assert_int_equal(td_cpu_open(&p, &dev, NULL), TD_OK);
-    td_plan_rates_measure(&files, dev, &r);
+    td_plan_rates_measure("models/lexicon", dev, &r);
     assert_true(r.share == TD_PLAN_SHARE_HOST);
     assert_true(r.memory >= 0 && r.memory < 4e12);
+    td_plan_rates_measure("/no/such", NULL, &r); /* the processor too */
+    assert_true(r.share == TD_PLAN_SHARE_HOST && r.disk <= 0);
+    assert_string_equal(r.disk_how, "the files are not here");
     dev->ops.close(dev);
-    td_model_dir_release(&files);
 }
 
 /* Candidates and pieces of prompts go by the device. */

@@ -182,6 +182,21 @@ static void a_gpu_for_two_or_with_the_hosts_memory(void **state)
     assert_int_equal(room.host, 50 * TD_GIB - 64 * TD_GIB / 20 + TD_MIB);
 }
 
+/* Without hosts: what this one has, or what --memory says of another. */
+static void one_host_alone(void **state)
+{
+    struct bed b;
+    (void)state;
+    set_up(&b);
+    b.cluster.n = 0;
+    b.asked.memory = INT64_C(1) << 50;
+    assert_int_equal(make(&b, 2), TD_OK);
+    assert_true(b.spread.beyond && b.spread.hosts == 1);
+    assert_int_equal(b.spread.ranks[1].plan.limit, INT64_C(1) << 50);
+    assert_true(b.spread.program > TD_MIB);
+    tear_down(&b);
+}
+
 static void memory_is_short(void **state)
 {
     struct bed b;
@@ -205,6 +220,7 @@ int main(void)
         cmocka_unit_test(illegal_ranks),
         cmocka_unit_test(rooms_of_gpus),
         cmocka_unit_test(a_gpu_for_two_or_with_the_hosts_memory),
+        cmocka_unit_test(one_host_alone),
         cmocka_unit_test(memory_is_short),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
