@@ -2,6 +2,10 @@
 /*
  * What the model's tests share: a model with small caches, prompts run whole or in
  * pieces, greedy decoding, and reading of reference data.
+ *
+ * A model may be split over ranks: over threads of this process (`ranks`), or, where
+ * mpirun started N of it with UTIL_WORLD=N, over processes that all make the same calls.
+ * util_logits() has the logits of all ranks then, in either case.
  */
 #ifndef TD_TESTS_MODEL_UTIL_H
 #define TD_TESTS_MODEL_UTIL_H
@@ -12,11 +16,12 @@
 #include "model/model.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { UTIL_LEN = 1024, UTIL_SEQS = 17 };
+enum { UTIL_LEN = 1024, UTIL_SEQS = 17, UTIL_RANKS = 4 };
 
 struct util_model {
     struct td_dev *dev;
@@ -25,6 +30,11 @@ struct util_model {
     struct td_cache cache;
     int32_t per_seq; /* KV blocks of a sequence */
     int32_t blocks[UTIL_SEQS * UTIL_LEN / TD_KV_BLOCK];
+    int ranks;                 /* as threads: */
+    struct util_model *others; /* [ranks - 1], all but the first */
+    struct td_comm *comm;      /* this rank's */
+    bool owned;                /* and to be freed */
+    float *logits;             /* of all ranks, or NULL */
 };
 
 struct util_params {
@@ -33,7 +43,8 @@ struct util_params {
     int threads;
     int32_t max_rows; /* 0: UTIL_LEN */
     bool no_graphs;
-    struct td_comm *comm;
+    int ranks;            /* threads; 0: the world's processes, or one rank */
+    struct td_comm *comm; /* one rank of several, whoever the others are */
 };
 
 static inline void util_fail(const struct td_error *err)
@@ -52,11 +63,41 @@ static inline enum td_status util_device(const struct td_dev_params *p,
                                                  : td_cpu_open(p, out, err);
 }
 
-static inline void util_open(struct util_model *u, const struct util_params *p)
+/* Ranks as processes: how many there are, 1 without mpirun. */
+static inline int util_world(void)
+{
+    const char *text = getenv("UTIL_WORLD");
+    return text ? (int)strtol(text, NULL, 10) : 1;
+}
+
+static struct td_comm *util_comm;
+
+static inline void util_leave(void)
+{
+    util_comm->ops->free(util_comm);
+}
+
+/* The communicator of this process. */
+static inline struct td_comm *util_join(void)
+{
+    struct td_error err;
+    td_error_init(&err);
+    if (util_world() < 2)
+        return td_comm_self();
+    if (!util_comm) {
+        if (td_comm_mpi(util_world(), 120, &util_comm, &err) != TD_OK)
+            util_fail(&err);
+        (void)atexit(util_leave);
+    }
+    return util_comm;
+}
+
+static inline void util_open_rank(struct util_model *u, const struct util_params *p,
+                                  struct td_comm *comm)
 {
     struct td_error err;
     struct td_dev_params dev = {.numerics = p->numerics,
-                                .threads = p->threads,
+                                .threads = comm->ranks > 1 ? 1 : p->threads,
                                 .no_graphs = p->no_graphs,
                                 .budget = (size_t)2 << 30,
                                 .level = p->level ? p->level : getenv("TANDEM_CPU")};
@@ -67,9 +108,11 @@ static inline void util_open(struct util_model *u, const struct util_params *p)
     struct td_load_opts load = {.threads = 1};
     memset(u, 0, sizeof(*u));
     td_error_init(&err);
+    u->comm = comm;
+    u->owned = p->ranks > 1;
+    u->ranks = 1;
     if (util_device(&dev, &u->dev, &err) != TD_OK ||
-        td_model_open(p->path, u->dev, p->comm ? p->comm : td_comm_self(), &limits,
-                      &u->model, &err) != TD_OK ||
+        td_model_open(p->path, u->dev, comm, &limits, &u->model, &err) != TD_OK ||
         td_model_load(u->model, &load, NULL, &err) != TD_OK ||
         td_cache_new(u->model, (int32_t)TD_COUNT(u->blocks), UTIL_SEQS, &u->cache,
                      &err) != TD_OK)
@@ -81,11 +124,36 @@ static inline void util_open(struct util_model *u, const struct util_params *p)
         u->blocks[i] = (int32_t)((i * 37L + 5) % (long)TD_COUNT(u->blocks));
 }
 
+static inline void util_open(struct util_model *u, const struct util_params *p)
+{
+    struct td_comm *comms[UTIL_RANKS] = {p->comm ? p->comm : util_join()};
+    if (p->ranks > 1)
+        assert_int_equal(td_comm_threads(p->ranks, 120, comms, NULL), TD_OK);
+    util_open_rank(u, p, comms[0]);
+    if (p->ranks > 1) {
+        u->ranks = p->ranks;
+        u->others = td_calloc((size_t)p->ranks - 1, sizeof(*u->others));
+        assert_non_null(u->others);
+        for (int r = 1; r < p->ranks; r++)
+            util_open_rank(&u->others[r - 1], p, comms[r]);
+    }
+    if (p->ranks > 1 || (!p->comm && util_world() > 1)) {
+        u->logits = td_calloc(64 * (size_t)u->cfg->vocab, sizeof(*u->logits));
+        assert_non_null(u->logits);
+    }
+}
+
 static inline void util_close(struct util_model *u)
 {
+    for (int r = 1; r < u->ranks; r++)
+        util_close(&u->others[r - 1]);
     td_cache_release(&u->cache);
     td_model_free(u->model);
     u->dev->ops.close(u->dev);
+    if (u->owned)
+        u->comm->ops->free(u->comm);
+    td_free(u->others);
+    td_free(u->logits);
 }
 
 static inline struct td_seq_rows util_rows(const struct util_model *u, int32_t seq,
@@ -102,14 +170,101 @@ static inline struct td_seq_rows util_rows(const struct util_model *u, int32_t s
                                 .n_out = n_out};
 }
 
+/* One rank's part of a forward, or of a draft. */
+struct util_step {
+    struct util_model *u;
+    const struct td_seq_rows *rows;
+    int32_t n;
+    bool hidden, draft;
+    struct td_error err;
+    enum td_status status;
+    pthread_t thread;
+};
+
+static inline void *util_run(void *arg)
+{
+    struct util_step *s = arg;
+    struct util_model *u = s->u;
+    td_error_init(&s->err);
+    s->status = s->draft ? td_model_draft(u->model, &u->cache, s->rows, s->n, &s->err)
+                         : td_model_forward(u->model, &u->cache, s->rows, s->n,
+                                            s->hidden, &s->err);
+    if (s->status == TD_OK)
+        s->status = u->dev->ops.sync(u->dev, &s->err);
+    return NULL;
+}
+
+/* A rank's columns of the logits, among those of all. */
+static inline void util_put_part(struct util_model *all, const struct util_model *rank,
+                                 int32_t n_out)
+{
+    struct td_range part = td_model_vocab(rank->model);
+    for (int32_t i = 0; i < n_out; i++)
+        memcpy(all->logits + (int64_t)i * all->cfg->vocab + part.first,
+               td_model_logits(rank->model) + (int64_t)i * part.count,
+               (size_t)part.count * sizeof(float));
+}
+
+static inline void util_put_together(struct util_model *u,
+                                     const struct td_seq_rows *rows, int32_t n)
+{
+    struct td_error err;
+    int32_t n_out = 0;
+    for (int32_t i = 0; i < n; i++)
+        n_out += rows[i].n_out;
+    size_t values = (size_t)n_out * (size_t)u->cfg->vocab;
+    memset(u->logits, 0, values * sizeof(*u->logits));
+    util_put_part(u, u, n_out);
+    for (int r = 1; r < u->ranks; r++)
+        util_put_part(u, &u->others[r - 1], n_out);
+    td_error_init(&err);
+    if (u->ranks == 1 && n_out > 0 && /* the others' zeros change nothing */
+        u->comm->ops->all_reduce(u->comm, u->logits, values, &err) != TD_OK)
+        util_fail(&err);
+}
+
+static inline void util_step(struct util_model *u, const struct td_seq_rows *rows,
+                             int32_t n, bool hidden, bool draft)
+{
+    struct util_step steps[UTIL_RANKS];
+    for (int r = u->ranks - 1; r >= 0; r--) {
+        steps[r] = (struct util_step){.u = r ? &u->others[r - 1] : u,
+                                      .rows = rows,
+                                      .n = n,
+                                      .hidden = hidden,
+                                      .draft = draft};
+        if (r > 0)
+            assert_int_equal(
+                pthread_create(&steps[r].thread, NULL, util_run, &steps[r]), 0);
+        else
+            (void)util_run(&steps[r]);
+    }
+    for (int r = 0; r < u->ranks; r++) {
+        if (r > 0)
+            assert_int_equal(pthread_join(steps[r].thread, NULL), 0);
+        if (steps[r].status != TD_OK)
+            util_fail(&steps[r].err);
+    }
+    if (u->logits)
+        util_put_together(u, rows, n);
+}
+
 static inline void util_forward(struct util_model *u, const struct td_seq_rows *rows,
                                 int32_t n, bool hidden)
 {
-    struct td_error err;
-    td_error_init(&err);
-    if (td_model_forward(u->model, &u->cache, rows, n, hidden, &err) != TD_OK ||
-        u->dev->ops.sync(u->dev, &err) != TD_OK)
-        util_fail(&err);
+    util_step(u, rows, n, hidden, false);
+}
+
+static inline void util_draft(struct util_model *u, const struct td_seq_rows *rows,
+                              int32_t n)
+{
+    util_step(u, rows, n, false, true);
+}
+
+/* Rows of the last forward or draft, of the whole vocabulary where this is all ranks. */
+static inline const float *util_logits(const struct util_model *u)
+{
+    return u->logits ? u->logits : td_model_logits(u->model);
 }
 
 /* Runs a prompt as sequence `seq` in pieces of `piece` tokens (a multiple of 64, 0:
@@ -123,7 +278,7 @@ static inline const float *util_prompt(struct util_model *u, int32_t seq,
         util_forward(u, &rows, 1, false);
         at += k;
     }
-    return td_model_logits(u->model);
+    return util_logits(u);
 }
 
 static inline const float *util_decode(struct util_model *u, int32_t seq, int32_t id,
@@ -131,7 +286,7 @@ static inline const float *util_decode(struct util_model *u, int32_t seq, int32_
 {
     struct td_seq_rows rows = util_rows(u, seq, &id, at, 1, true, 1);
     util_forward(u, &rows, 1, false);
-    return td_model_logits(u->model);
+    return util_logits(u);
 }
 
 static inline int32_t util_argmax(const float *x, int32_t n)

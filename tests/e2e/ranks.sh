@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Ranks as processes under mpirun, on this host: answers equal to those of one rank, what
-# is refused before loading, and ranks that are killed or stopped while they work or wait.
+# Ranks as processes under mpirun, on this host: answers equal to those of one rank and to
+# the reference's, what is refused before loading, and ranks that are killed or stopped while they work or wait.
 . tests/e2e/common.bash
 
 model=models/lexicon
@@ -59,6 +59,20 @@ for n in 2 4; do
     code=$?
     check "sums_over_$n" test "$code" -eq 0
 done
+
+# The reference's data on ranks that are processes: each makes the same calls, and all of
+# them have to be right. (On ranks that are threads: the same tests, by themselves.)
+golden() {
+    local n=$1 name=$2
+    EVAL=16 UTIL_WORLD=$n timeout 300 "${mpi[@]}" -x EVAL -x UTIL_WORLD -np "$n" \
+        "$build/tests/$name" >"$box/stdout" 2>&1
+    code=$? stdout=$(grep -a PASSED "$box/stdout")
+    check "$name-over_$n" test "$code" -eq 0 -a "$(grep -c . <<<"$stdout")" -eq "$n"
+}
+for name in model_golden model_random model_eval; do
+    if [ -x "$build/tests/$name" ]; then golden 2 "$name"; else echo "skip $name: not built"; fi
+done
+[ ! -x "$build/tests/model_random" ] || golden 4 model_random
 
 # ---- refusals ----
 

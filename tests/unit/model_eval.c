@@ -2,7 +2,7 @@
 /*
  * The evaluation sets of tests/golden: lexicon's first line must be the recorded
  * definition at the share that its model card states, within one point, in both
- * numerics. Sixteen questions run at a time. Set EVAL=N to look at the first N of each
+ * numerics, and on two ranks. Sixteen questions run at a time. Set EVAL=N to look at the first N of each
  * set only.
  */
 #include "base/file.h"
@@ -11,7 +11,7 @@
 #include "text/template.h"
 #include "text/tokenizer.h"
 
-enum { BATCH = 16, MAX_TOKENS = 200 };
+enum { BATCH = 16, MAX_TOKENS = 200, ALL = 1 << 30, FEW = 32 };
 
 static struct td_tokenizer *tokenizer;
 static struct td_template *template;
@@ -99,8 +99,8 @@ static int answer(struct util_model *u, struct question *q, int n)
         int32_t next = 0;
         util_forward(u, rows, active, false);
         for (int32_t k = 0; k < active; k++)
-            question_take(&q[who[k]], td_model_logits(u->model) +
-                                          (size_t)k * (size_t)u->cfg->vocab);
+            question_take(&q[who[k]],
+                          util_logits(u) + (size_t)k * (size_t)u->cfg->vocab);
         for (int i = 0; i < n; i++) {
             if (q[i].done)
                 continue;
@@ -114,7 +114,7 @@ static int answer(struct util_model *u, struct question *q, int n)
     return right;
 }
 
-static void evaluate(const char *path, enum td_numerics numerics)
+static void evaluate(const char *path, enum td_numerics numerics, int ranks, int most)
 {
     struct util_model u;
     struct td_buf file;
@@ -122,10 +122,12 @@ static void evaluate(const char *path, enum td_numerics numerics)
     const char *few = getenv("EVAL");
     int limit = few           ? (int)strtol(few, NULL, 10)
                 : CHECK_SMALL ? 8
-                              : 1 << 30,
+                              : most,
         n = 0, total = 0, right = 0;
-    util_open(&u, &(struct util_params){
-                      .path = "models/lexicon", .numerics = numerics, .threads = 2});
+    util_open(&u, &(struct util_params){.path = "models/lexicon",
+                                        .numerics = numerics,
+                                        .threads = 2,
+                                        .ranks = ranks});
     td_buf_init(&file, 1 << 24);
     assert_int_equal(td_file_read(path, &file, NULL), TD_OK);
     for (char *line = file.p; *line && total + n < limit;) {
@@ -148,22 +150,29 @@ static void evaluate(const char *path, enum td_numerics numerics)
 static void test_seen(void **state)
 {
     (void)state;
-    evaluate("tests/golden/eval-seen.jsonl", TD_NUM_F32);
-    evaluate("tests/golden/eval-seen.jsonl", TD_NUM_BF16);
+    evaluate("tests/golden/eval-seen.jsonl", TD_NUM_F32, 0, ALL);
+    evaluate("tests/golden/eval-seen.jsonl", TD_NUM_BF16, 0, ALL);
 }
 
 static void test_heldout(void **state)
 {
     (void)state;
-    evaluate("tests/golden/eval-heldout.jsonl", TD_NUM_F32);
-    evaluate("tests/golden/eval-heldout.jsonl", TD_NUM_BF16);
+    evaluate("tests/golden/eval-heldout.jsonl", TD_NUM_F32, 0, ALL);
+    evaluate("tests/golden/eval-heldout.jsonl", TD_NUM_BF16, 0, ALL);
 }
 
 static void test_any(void **state)
 {
     (void)state;
-    evaluate("tests/golden/eval-any.jsonl", TD_NUM_F32);
-    evaluate("tests/golden/eval-any.jsonl", TD_NUM_BF16);
+    evaluate("tests/golden/eval-any.jsonl", TD_NUM_F32, 0, ALL);
+    evaluate("tests/golden/eval-any.jsonl", TD_NUM_BF16, 0, ALL);
+}
+
+static void test_two_ranks(void **state)
+{
+    (void)state;
+    evaluate("tests/golden/eval-seen.jsonl", TD_NUM_F32, 2, FEW);
+    evaluate("tests/golden/eval-heldout.jsonl", TD_NUM_BF16, 2, FEW);
 }
 
 int main(void)
@@ -172,6 +181,7 @@ int main(void)
         cmocka_unit_test(test_seen),
         cmocka_unit_test(test_heldout),
         cmocka_unit_test(test_any),
+        cmocka_unit_test(test_two_ranks),
     };
     return cmocka_run_group_tests_name("model_eval", tests, setup, teardown);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * lexicon against the reference outputs in tests/golden: logits, greedy ids, hidden
- * states and the draft head, in f32 and in bf16 numerics.
+ * states and the draft head, in f32 and in bf16 numerics, on one rank and on two.
  */
 #include "base/json.h"
 #include "model_util.h"
@@ -91,11 +91,19 @@ static double follow(struct util_model *u, const struct prompt *p, const float *
     return worst;
 }
 
+static void open_lexicon(struct util_model *u, enum td_numerics numerics, void **state)
+{
+    const int *ranks = *state;
+    util_open(u, &(struct util_params){.path = "models/lexicon",
+                                       .numerics = numerics,
+                                       .threads = 2,
+                                       .ranks = *ranks});
+}
+
 static void test_logits_f32(void **state)
 {
-    (void)state;
     struct util_model u;
-    util_open(&u, &(struct util_params){.path = "models/lexicon", .threads = 2});
+    open_lexicon(&u, TD_NUM_F32, state);
     double worst = 0, worst_greedy = 0;
     for (size_t i = 0; i < prompts(); i++) {
         struct prompt p = prompt_at(i);
@@ -118,12 +126,10 @@ static void test_logits_f32(void **state)
  * largest 1.5.) */
 static void test_logits_bf16(void **state)
 {
-    (void)state;
     const double scale = 70.0 / 20.0;
     struct util_model u;
     double worst = 0, sum = 0, sx = 0, sy = 0, sxx = 0, syy = 0, sxy = 0, n = 0;
-    util_open(&u, &(struct util_params){
-                      .path = "models/lexicon", .numerics = TD_NUM_BF16, .threads = 2});
+    open_lexicon(&u, TD_NUM_BF16, state);
     for (size_t i = 0; i < prompts(); i++) {
         struct prompt p = prompt_at(i);
         float *want = tensor(p.key, "prompt_logits");
@@ -176,11 +182,10 @@ static void check_state(void *self, int layer, const float *x, const float *add,
 
 static void test_states(void **state)
 {
-    (void)state;
     struct util_model u;
     struct states s = {.u = &u};
     int checked = 0;
-    util_open(&u, &(struct util_params){.path = "models/lexicon", .threads = 2});
+    open_lexicon(&u, TD_NUM_F32, state);
     td_model_set_trace(u.model, check_state, &s);
     for (size_t i = 0; i < prompts(); i++) {
         struct prompt p = prompt_at(i);
@@ -206,16 +211,13 @@ static void check_draft(struct util_model *u, const struct prompt *p)
     float *values = tensor(p->key, "draft_top_values");
     int32_t *ids = tensor(p->key, "draft_top_ids");
     int32_t rows = p->n + GREEDY - 1, all[UTIL_LEN];
-    struct td_error err;
-    td_error_init(&err);
     memcpy(all, p->ids, (size_t)p->n * sizeof(*all));
     memcpy(all + p->n, p->greedy, GREEDY * sizeof(*all));
     struct td_seq_rows seq = util_rows(u, 0, all, 0, rows, false, GREEDY);
     util_forward(u, &seq, 1, true);
     seq.ids = all + 1;
-    if (td_model_draft(u->model, &u->cache, &seq, 1, &err) != TD_OK)
-        util_fail(&err);
-    const float *got = td_model_logits(u->model);
+    util_draft(u, &seq, 1);
+    const float *got = util_logits(u);
     assert_true(util_max_diff(got, first, u->cfg->vocab) < 2e-3);
     for (int32_t k = 0; k < GREEDY && k <= p->stop; k++)
         for (int i = 0; i < DRAFT_TOP; i++)
@@ -228,10 +230,9 @@ static void check_draft(struct util_model *u, const struct prompt *p)
 
 static void test_draft(void **state)
 {
-    (void)state;
     struct util_model u;
     int checked = 0;
-    util_open(&u, &(struct util_params){.path = "models/lexicon", .threads = 2});
+    open_lexicon(&u, TD_NUM_F32, state);
     for (size_t i = 0; i < prompts(); i++) {
         struct prompt p = prompt_at(i);
         if (json_object_get(p.json, "draft_top_ids")) {
@@ -246,11 +247,16 @@ static void test_draft(void **state)
 
 int main(void)
 {
+    static int one, two = 2; /* one: or the world's processes */
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_logits_f32),
-        cmocka_unit_test(test_logits_bf16),
-        cmocka_unit_test(test_states),
-        cmocka_unit_test(test_draft),
+        cmocka_unit_test_prestate(test_logits_f32, &one),
+        cmocka_unit_test_prestate(test_logits_bf16, &one),
+        cmocka_unit_test_prestate(test_states, &one),
+        cmocka_unit_test_prestate(test_draft, &one),
+        {"two ranks, f32", test_logits_f32, NULL, NULL, &two},
+        {"two ranks, bf16", test_logits_bf16, NULL, NULL, &two},
+        {"two ranks, states", test_states, NULL, NULL, &two},
+        {"two ranks, draft", test_draft, NULL, NULL, &two},
     };
     return cmocka_run_group_tests_name("model_golden", tests, setup, teardown);
 }

@@ -3,7 +3,8 @@
  * Random configurations against transformers: each file of tests/golden/random says how
  * to make a checkpoint and holds the reference's results on it (f32): the largest logits
  * and some fixed ones after each prompt, greedy ids with margins, mean absolute hidden
- * states, and the draft head's logits. bf16 numerics run on the same checkpoints.
+ * states, and the draft head's logits. bf16 numerics run on the same checkpoints, and so
+ * do two and four ranks where the shapes allow them.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "base/json.h"
@@ -14,6 +15,8 @@
 static const char folder[] = "tests/golden/random";
 
 enum { MAX_IDS = 512 };
+
+static int checked[UTIL_RANKS + 1]; /* files, on so many ranks */
 
 struct expected {
     const json_t *file, *prompt;
@@ -78,17 +81,14 @@ static double draft_difference(struct util_model *u, const struct expected *e)
     const json_t *want = json_object_get(e->prompt, "draft");
     const json_t *best = json_object_get(want, "best_ids");
     const json_t *margins = json_object_get(want, "margins");
-    struct td_error err;
-    td_error_init(&err);
     memcpy(all, e->ids, (size_t)e->n * sizeof(*all));
     memcpy(all + e->n, e->greedy, (size_t)e->steps * sizeof(*all));
     struct td_seq_rows seq =
         util_rows(u, 0, all, 0, e->n + e->steps - 1, false, e->steps);
     util_forward(u, &seq, 1, true);
     seq.ids = all + 1;
-    if (td_model_draft(u->model, &u->cache, &seq, 1, &err) != TD_OK)
-        util_fail(&err);
-    const float *got = td_model_logits(u->model);
+    util_draft(u, &seq, 1);
+    const float *got = util_logits(u);
     for (int32_t k = 0; k < e->steps; k++)
         if (number(margins, k) > 1e-2)
             assert_int_equal(util_argmax(got + k * u->cfg->vocab, u->cfg->vocab),
@@ -118,8 +118,8 @@ static double check_prompt(struct util_model *u, const struct expected *e)
     td_model_set_trace(u->model, NULL, NULL);
     assert_int_equal(s.seen, json_array_size(s.want));
     assert_true(s.worst < 1e-4);
-    double worst = compare(e, e->prompt, td_model_logits(u->model));
-    check_greedy(u, e, td_model_logits(u->model), 1e-2);
+    double worst = compare(e, e->prompt, util_logits(u));
+    check_greedy(u, e, util_logits(u), 1e-2);
     if (td_model_has_draft(u->model))
         worst = fmax(worst, draft_difference(u, e));
     assert_true(td_model_has_draft(u->model) ==
@@ -142,15 +142,16 @@ static double spread(const json_t *prompts)
     return sqrt(square / n - sum / n * (sum / n));
 }
 
-static void check_model(const char *name, const char *dir, const json_t *file)
+static void check_model(const char *name, const char *dir, const json_t *file,
+                        int ranks)
 {
     const json_t *prompts = json_object_get(file, "prompts");
     struct util_model f32, bf16;
     double worst = 0, rough = 0, scale = fmax(1, spread(prompts));
-    util_open(&f32, &(struct util_params){.path = dir, .threads = 2, .max_rows = 256});
-    util_open(&bf16,
-              &(struct util_params){
-                  .path = dir, .threads = 2, .max_rows = 256, .numerics = TD_NUM_BF16});
+    struct util_params p = {.path = dir, .threads = 2, .max_rows = 256, .ranks = ranks};
+    util_open(&f32, &p);
+    p.numerics = TD_NUM_BF16;
+    util_open(&bf16, &p);
     for (size_t i = 0; i < json_array_size(prompts); i += CHECK_SMALL ? 4 : 1) {
         struct expected e = {.file = file, .prompt = json_array_get(prompts, i)};
         e.n = read_ids(json_object_get(e.prompt, "ids"), e.ids);
@@ -160,8 +161,8 @@ static void check_model(const char *name, const char *dir, const json_t *file)
         rough = fmax(rough, compare(&e, e.prompt, got));
         check_greedy(&bf16, &e, got, scale);
     }
-    print_message("%-28s f32 off by %.2g, bf16 by %.2g, spread %.2g\n", name, worst,
-                  rough, scale);
+    print_message("%-28s %d rank%s: f32 off by %.2g, bf16 by %.2g, spread %.2g\n", name,
+                  ranks, ranks > 1 ? "s" : "", worst, rough, scale);
     assert_true(worst <= 1e-4 * scale);
     assert_true(rough <= 0.5 * scale);
     util_close(&f32);
@@ -188,6 +189,19 @@ static void make_model(const json_t *file, char *dir, size_t size)
     td_buf_release(&command);
 }
 
+/* On as many ranks as the file says; of several processes, on those that there are. */
+static void check_ranks(const char *name, const char *dir, const json_t *file)
+{
+    const json_t *list = json_object_get(file, "ranks");
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        int ranks = (int)json_integer_value(json_array_get(list, i));
+        if (util_world() > 1 && ranks != util_world())
+            continue;
+        check_model(name, dir, file, util_world() > 1 ? 0 : ranks);
+        checked[ranks]++;
+    }
+}
+
 static void check_file(const char *name)
 {
     char path[512], dir[256], command[512];
@@ -195,7 +209,7 @@ static void check_file(const char *name)
     (void)snprintf(path, sizeof(path), "%s/%s", folder, name);
     assert_int_equal(td_json_read(path, TD_MAX_JSON_FILE, &file, NULL), TD_OK);
     make_model(file, dir, sizeof(dir));
-    check_model(name, dir, file);
+    check_ranks(name, dir, file);
     (void)snprintf(command, sizeof(command), "rm -rf '%s'", dir);
     assert_int_equal(system(command), 0);
     json_decref(file);
@@ -216,6 +230,9 @@ static void test_all(void **state)
     }
     assert_int_equal(closedir(d), 0);
     assert_true(n >= 8);
+    assert_true(util_world() > 1 || checked[1] == n);
+    assert_true(util_world() > 2 || checked[2] >= 8);
+    assert_true(util_world() == 2 || checked[4] >= 4);
 }
 
 int main(void)
