@@ -92,6 +92,14 @@ static int32_t bucket(const struct td_model_limits *l, int32_t n)
     return TD_MIN(b, most);
 }
 
+int32_t td_batch_steps(const struct td_model_limits *l)
+{
+    int32_t steps = 0, last = 0;
+    for (int32_t n = 1; bucket(l, n); n = last + 1, steps++)
+        last = bucket(l, n);
+    return steps;
+}
+
 /* Whether all are generated tokens with logits. */
 static bool all_decode(const struct td_seq_rows *seqs, int32_t n)
 {

@@ -300,7 +300,9 @@ static struct td_reserve largest(const struct td_model *m)
         .experts = c->n_experts,
         .experts_k = c->top_k,
         .expert_size = l->moe_ffn.count,
-        .shared_size = l->shared_ffn.count};
+        .shared_size = l->shared_ffn.count,
+        .layers = c->n_layers,
+        .steps = td_batch_steps(&m->limits)};
 }
 
 void td_model_bytes(const struct td_model *m, struct td_model_bytes *out)

@@ -114,6 +114,7 @@ enum td_status td_model_imagine(struct td_model *m, struct td_load_stats *stats,
  * tokens alone, all with logits, gets rows of padding up to one of few sizes and a key,
  * if the device records steps. */
 int64_t td_batch_ints(const struct td_model_limits *l);
+int32_t td_batch_steps(const struct td_model_limits *l); /* sizes of recorded steps */
 enum td_status td_batch_make(struct td_model *m, const struct td_cache *c,
                              const struct td_seq_rows *seqs, int32_t n_seqs,
                              struct td_error *err);

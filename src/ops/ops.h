@@ -49,7 +49,7 @@ enum {
     TD_JOIN_ID = 128,     /* bytes that ranks share in order to join their devices */
     TD_JOIN_PLACE = 64,
     TD_CANDIDATES = 64, /* ids that candidates() keeps of a row of logits */
-    TD_OPS_VERSION = 10 /* rises with every change of this file that a library built
+    TD_OPS_VERSION = 11 /* rises with every change of this file that a library built
                              before it would not understand */
 };
 
@@ -272,6 +272,8 @@ struct td_reserve {
     int32_t n_k, n_v, dk, dv;
     int32_t experts, experts_k;
     int64_t expert_size, shared_size;
+    int32_t layers;
+    int32_t steps; /* that begin() may come to know */
 };
 
 /* How the devices of several ranks sum up. */
@@ -297,7 +299,8 @@ struct td_ops {
                             void **out, struct td_error *err);
     enum td_status (*reserve)(struct td_dev *dev, const struct td_reserve *r,
                               struct td_error *err);
-    /* Bytes that reserve() would take from the budget. */
+    /* Bytes that reserve() would take from the budget: work memory, and what the driver
+     * will need for recorded steps. */
     size_t (*reserve_bytes)(const struct td_dev *dev, const struct td_reserve *r);
     void (*close)(struct td_dev *dev);
 
@@ -387,7 +390,7 @@ struct td_dev {
     const char *taken;   /* of a GPU: who else holds its memory, as part of a sentence;
                             NULL or "" when nobody is known to */
     int recorded;        /* steps that begin() knows */
-    size_t recorded_bytes; /* what the driver took for them, beside the budget */
+    size_t recorded_bytes; /* what the driver took for them; reserve() sets it aside */
 };
 
 struct td_dev_params {

@@ -257,12 +257,47 @@ static void test_no_memory(void **state)
     dev->ops.close(dev);
 }
 
+static struct td_reserve reserved;
+
+static size_t catch_reserve(const struct td_dev *dev, const struct td_reserve *r)
+{
+    (void)dev;
+    reserved = *r;
+    return 0;
+}
+
+/* A device hears how many steps it may come to record, and of how many layers. */
+static void test_recorded(void **state)
+{
+    static const struct {
+        int32_t seqs, steps;
+    } cases[] = {{1, 1}, {5, 4}, {32, 6}, {100, 10}, {512, 14}};
+    struct td_dev *dev = cpu();
+    (void)state;
+    dev->ops.reserve_bytes = catch_reserve;
+    for (size_t i = 0; i < TD_COUNT(cases); i++) {
+        struct td_model_limits limits = {.max_rows = 512,
+                                         .max_seqs = cases[i].seqs,
+                                         .max_out = cases[i].seqs,
+                                         .max_len = 64};
+        struct td_model *m = open_size("models/lexicon", dev, 0, 1);
+        struct td_model_bytes b;
+        td_model_set_limits(m, &limits);
+        td_model_bytes(m, &b);
+        assert_int_equal(reserved.steps, cases[i].steps);
+        assert_int_equal(reserved.layers, td_model_config(m)->n_layers);
+        td_model_free(m);
+    }
+    dev->ops.close(dev);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_published),  cmocka_unit_test(test_wrong_index),
         cmocka_unit_test(test_fits),       cmocka_unit_test(test_nearest),
         cmocka_unit_test(test_more_ranks), cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_recorded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

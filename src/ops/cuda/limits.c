@@ -22,7 +22,7 @@ enum {
     OUT_BYTES = 2 /* of an element of the product */
 };
 
-#define MOST_BYTES  ((size_t)1 << 30)
+#define MOST_BYTES  ((size_t)1 << 32) /* many times the cache */
 #define LEAST_BYTES ((size_t)1 << 26)
 #define HOST_BYTES  ((size_t)1 << 26)
 #define WORK_BYTES  ((size_t)1 << 25)

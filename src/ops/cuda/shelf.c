@@ -30,10 +30,12 @@ enum {
     NAME_MAX_BYTES = 96,
     TAKEN_MAX = 384,
     MIB = 1 << 20,
-    SLOTS = 4,         /* of pinned memory for copies that the stream makes */
-    SLOT_BYTES = MIB,  /* longer copies are made without */
-    MAX_RECORDED = 64, /* steps; those beyond are not recorded */
-    WARM_RUNS = 1      /* of a step before it is recorded */
+    SLOTS = 4,                /* of pinned memory for copies that the stream makes */
+    SLOT_BYTES = MIB,         /* longer copies are made without */
+    MAX_RECORDED = 64,        /* steps; those beyond are not recorded */
+    WARM_RUNS = 1,            /* of a step before it is recorded */
+    RECORDED_LAYER = 32 << 10 /* bytes that the driver takes for a layer of a recorded
+                                 step; 26 KB were measured */
 };
 
 /* A step that was seen: run a few times, then recorded. */
@@ -217,10 +219,18 @@ static void areas_of(struct td_cuda *cuda, const struct td_reserve *r,
     memcpy(out, areas, sizeof(areas));
 }
 
+/* The driver's memory for recorded steps, which is not alloc()'s. */
+static size_t recorded_bytes(const struct td_dev *dev, const struct td_reserve *r)
+{
+    return dev->ops.begin ? (size_t)TD_MIN(r->steps, MAX_RECORDED) * (size_t)r->layers *
+                                RECORDED_LAYER
+                          : 0;
+}
+
 static size_t cuda_reserve_bytes(const struct td_dev *dev, const struct td_reserve *r)
 {
     struct area areas[AREAS];
-    size_t sum = 0;
+    size_t sum = recorded_bytes(dev, r);
     areas_of((struct td_cuda *)(uintptr_t)dev, r, areas); /* only asks for sizes */
     for (size_t i = 0; i < AREAS; i++)
         sum += (areas[i].bytes + 255) / 256 * 256;
@@ -235,6 +245,7 @@ static enum td_status cuda_reserve(struct td_dev *dev, const struct td_reserve *
     struct area areas[AREAS];
     areas_of(cuda, r, areas);
     int32_t part = (r->max_len + TD_CUDA_MOST_SPLITS - 1) / TD_CUDA_MOST_SPLITS;
+    size_t recorded = recorded_bytes(dev, r);
     td_phase_set(cuda->phase());
     if (r->head_dim > TD_CUDA_MAX_DIM || r->dk > TD_CUDA_MAX_DIM ||
         r->experts > TD_CUDA_MAX_EXPERTS || r->experts_k > TD_CUDA_MAX_CHOICES) {
@@ -262,6 +273,9 @@ static enum td_status cuda_reserve(struct td_dev *dev, const struct td_reserve *
         if (s != TD_OK)
             return s;
     }
+    if (recorded > dev->budget - dev->used)
+        return over_budget(dev, recorded, "recorded steps", err);
+    dev->used += recorded;
     return TD_OK;
 }
 
