@@ -91,11 +91,7 @@ void td_engine_free_calls(struct td_engine *e)
 static enum td_status bring_candidates(struct td_engine *e, struct td_error *err)
 {
     size_t rows = (size_t)e->n_out, ranks = (size_t)e->comm->ranks;
-    if (!e->own || rows == 0)
-        return TD_OK;
-    e->dev->ops.get(e->dev, e->own, td_model_candidates(e->model),
-                    rows * sizeof(*e->own));
-    if (ranks == 1)
+    if (!e->own || rows == 0 || ranks == 1)
         return TD_OK;
     enum td_status s =
         e->comm->ops->gather(e->comm, e->own, rows * sizeof(*e->own), e->all, err);
@@ -109,13 +105,15 @@ enum td_status td_engine_step(struct td_engine *e, const struct td_seq_rows *seq
 {
     e->n_out = 0;
     enum td_status s = td_model_forward(e->model, &e->cache, seqs, n_seqs, false, err);
-    if (s == TD_OK)
-        s = e->dev->ops.sync(e->dev, err);
     if (s != TD_OK)
         return s;
     for (int32_t i = 0; i < n_seqs; i++)
         e->n_out += seqs[i].n_out;
-    return bring_candidates(e, err);
+    if (e->own && e->n_out) /* asked for before anything is waited for */
+        e->dev->ops.get(e->dev, e->own, td_model_candidates(e->model),
+                        (size_t)e->n_out * sizeof(*e->own));
+    s = e->dev->ops.sync(e->dev, err);
+    return s == TD_OK ? bring_candidates(e, err) : s;
 }
 
 const float *td_engine_part(struct td_engine *e, int32_t row, int64_t *n)

@@ -110,10 +110,12 @@ enum td_status td_model_forward(struct td_model *m, struct td_cache *c,
     if (s != TD_OK)
         return s;
     uint64_t key = m->key ? m->key | (uint64_t)hidden << 31 : 0;
-    if (!key || ops->begin(m->dev, key))
-        s = operations(m, c, hidden, err);
-    if (key)
-        ops->end(m->dev);
+    bool done = false;
+    while (s == TD_OK && !done) {
+        if (!key || ops->begin(m->dev, key))
+            s = operations(m, c, hidden, err);
+        done = !key || ops->end(m->dev);
+    }
     return s;
 }
 

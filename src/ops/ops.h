@@ -49,7 +49,7 @@ enum {
     TD_JOIN_ID = 128,     /* bytes that ranks share in order to join their devices */
     TD_JOIN_PLACE = 64,
     TD_CANDIDATES = 64, /* ids that candidates() keeps of a row of logits */
-    TD_OPS_VERSION = 11 /* rises with every change of this file that a library built
+    TD_OPS_VERSION = 12 /* rises with every change of this file that a library built
                              before it would not understand */
 };
 
@@ -314,10 +314,12 @@ struct td_ops {
     /* Brackets of a step that may be recorded. Between two begin() with the same key the
      * arguments of all calls up to end() are equal; what device memory holds may differ,
      * and the calls are operations alone. begin() returns false when the shelf knows the
-     * step: the calls are left out, and end() replays them. NULL: nothing is recorded,
-     * all calls are made. */
+     * step: the calls are left out, and end() replays them. end() returns false when the
+     * step could not be recorded, for lack of memory say: nothing was computed, and it has
+     * to be made again, brackets and all; it will not be recorded then. NULL: nothing is
+     * recorded, all calls are made. */
     bool (*begin)(struct td_dev *dev, uint64_t key);
-    void (*end)(struct td_dev *dev);
+    bool (*end)(struct td_dev *dev);
 
     /* Bytes of a matrix's data in this shelf's layout (a multiple of 64). */
     size_t (*matrix_bytes)(const struct td_dev *dev, enum td_mat_type type, int64_t n,

@@ -228,13 +228,70 @@ static void test_recorded(void **state)
     }
 }
 
+/* A device that cannot record: what is between its brackets is not computed the second
+ * time. */
+static struct {
+    struct td_ops inner;
+    int begun, refused;
+} stubborn;
+
+static void no_conv(struct td_dev *dev, const struct td_conv_args *a)
+{
+    (void)dev, (void)a;
+}
+
+static void no_delta(struct td_dev *dev, const struct td_delta_args *a)
+{
+    (void)dev, (void)a;
+}
+
+static bool stubborn_begin(struct td_dev *dev, uint64_t key)
+{
+    (void)key;
+    if (++stubborn.begun != 2)
+        return true;
+    dev->ops.conv = no_conv; /* those that change what is kept */
+    dev->ops.delta = no_delta;
+    return true;
+}
+
+static bool stubborn_end(struct td_dev *dev)
+{
+    bool computed = dev->ops.delta != no_delta;
+    dev->ops.conv = stubborn.inner.conv;
+    dev->ops.delta = stubborn.inner.delta;
+    stubborn.refused += !computed;
+    return computed;
+}
+
+static void test_not_recorded(void **state)
+{
+    (void)state;
+    struct util_model u;
+    int32_t ids[LENGTH];
+    make_prompt(ids, LENGTH, 8);
+    open_lexicon(&u, TD_NUM_BF16, 2);
+    float *plain = lone_run(&u, ids, 70, 0);
+    stubborn.inner = u.dev->ops;
+    u.dev->ops.begin = stubborn_begin;
+    u.dev->ops.end = stubborn_end;
+    float *again = lone_run(&u, ids, 70, 0);
+    assert_int_equal(stubborn.refused, 1);
+    assert_int_equal(stubborn.begun, STEPS + 1);
+    assert_same(&u, plain, again, STEPS + 1);
+    u.dev->ops = stubborn.inner;
+    td_free(plain);
+    td_free(again);
+    util_close(&u);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_pieces),           cmocka_unit_test(test_threads),
         cmocka_unit_test(test_neighbours),       cmocka_unit_test(test_reuse),
         cmocka_unit_test(test_prompts_together), cmocka_unit_test(test_rules),
-        cmocka_unit_test(test_recorded),
+        cmocka_unit_test(test_recorded),         cmocka_unit_test(test_not_recorded),
     };
     return cmocka_run_group_tests_name("model_bits", tests, NULL, NULL);
 }

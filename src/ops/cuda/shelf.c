@@ -42,6 +42,7 @@ enum {
 struct recorded {
     uint64_t key;
     int runs;
+    bool plain; /* it cannot be recorded */
     cudaGraphExec_t graph;
 };
 
@@ -369,7 +370,7 @@ static bool cuda_begin(struct td_dev *dev, uint64_t key)
     struct recorded *r = cuda->now = find_step(cuda, key);
     if (!r || r->graph)
         return !r;
-    if (r->runs++ < WARM_RUNS) {
+    if (r->plain || r->runs++ < WARM_RUNS) {
         cuda->now = NULL;
         return true;
     }
@@ -382,34 +383,46 @@ static bool cuda_begin(struct td_dev *dev, uint64_t key)
     return true;
 }
 
-/* From a recording to what can be launched, its memory on the GPU included. */
-static void instantiate(struct td_cuda *cuda, struct recorded *r, cudaGraph_t graph)
+/* From a recording to what can be launched, its memory on the GPU included. A step that
+ * cannot be recorded is made call by call from then on. */
+static bool instantiate(struct td_cuda *cuda, struct recorded *r)
 {
+    cudaGraph_t graph = NULL;
     size_t before = 0, after = 0, total = 0;
+    cudaError_t e = cudaStreamEndCapture(cuda->ctx.stream, &graph);
     (void)cudaMemGetInfo(&before, &total);
-    check(cuda, cudaGraphInstantiate(&r->graph, graph, 0), "recording a step");
-    if (r->graph)
-        check(cuda, cudaGraphUpload(r->graph, cuda->ctx.stream), "recording a step");
-    check(cuda, cudaGraphDestroy(graph), "recording a step");
+    if (e == cudaSuccess)
+        e = cudaGraphInstantiate(&r->graph, graph, 0);
+    if (e == cudaSuccess)
+        e = cudaGraphUpload(r->graph, cuda->ctx.stream);
+    if (graph)
+        (void)cudaGraphDestroy(graph);
+    if (e != cudaSuccess) {
+        if (r->graph)
+            (void)cudaGraphExecDestroy(r->graph);
+        r->graph = NULL;
+        r->plain = true;
+        (void)cudaGetLastError();
+        return false;
+    }
     (void)cudaMemGetInfo(&after, &total);
     cuda->dev.recorded++;
     cuda->dev.recorded_bytes += before > after ? before - after : 0;
+    return true;
 }
 
-static void cuda_end(struct td_dev *dev)
+static bool cuda_end(struct td_dev *dev)
 {
     struct td_cuda *cuda = enter(dev);
     struct recorded *r = cuda->now;
-    if (cuda->recording) {
-        cudaGraph_t graph = NULL;
-        cuda->recording = false;
-        check(cuda, cudaStreamEndCapture(cuda->ctx.stream, &graph), "recording a step");
-        if (graph)
-            instantiate(cuda, r, graph);
-    }
+    bool recording = cuda->recording;
+    cuda->now = NULL;
+    cuda->recording = false;
+    if (recording && !instantiate(cuda, r))
+        return false;
     if (r && r->graph)
         check(cuda, cudaGraphLaunch(r->graph, cuda->ctx.stream), "a recorded step");
-    cuda->now = NULL;
+    return true;
 }
 
 /* ---- weights ---- */
