@@ -79,13 +79,22 @@ static enum td_status on_hello(struct td_front *f, const struct td_frame *frame,
     return TD_OK;
 }
 
+static void tell_ready(struct td_front *f)
+{
+    struct td_buf times;
+    td_buf_init(&times, TD_KIB);
+    td_startup_times(&f->startup, &times);
+    f->params.ready(f->params.self, times.len ? times.p : "");
+    td_buf_release(&times);
+}
+
 /* The probe's answer: a token, or the end of an answer that is a token too. */
 static enum td_status on_probe(struct td_front *f, const struct td_wire_done *d,
                                struct td_error *err)
 {
     if (d->reason == TD_DONE_STOP || d->reason == TD_DONE_LENGTH) {
         td_startup_enter(&f->startup, TD_LIFE_READY);
-        f->params.ready(f->params.self);
+        tell_ready(f);
         return TD_OK;
     }
     enum td_status s =
@@ -193,8 +202,7 @@ void td_front_event(struct td_front *f, const char *line, size_t n)
 void td_front_phase(struct td_front *f, enum td_phase phase)
 {
     (void)pthread_mutex_lock(&f->lock);
-    f->startup.phase = phase;
-    f->startup.version++;
+    td_startup_phase(&f->startup, phase);
     (void)pthread_mutex_unlock(&f->lock);
 }
 

@@ -36,8 +36,9 @@ struct td_front_params {
     double drain_timeout; /* seconds that running answers have at the end */
     size_t max_body;
     void *self;
-    void (*wake)(void *self);  /* a round is wanted soon */
-    void (*ready)(void *self); /* the engine has produced a real token */
+    void (*wake)(void *self); /* a round is wanted soon */
+    /* The engine has produced a real token; what the start's phases took, as text. */
+    void (*ready)(void *self, const char *times);
     void (*stuck)(void *self, const struct td_error *why); /* the engine is silent */
     void (*drained)(void *self); /* nothing is left to answer */
 };

@@ -18,7 +18,29 @@ void td_startup_init(struct td_startup *s)
     memset(s, 0, sizeof(*s));
     td_error_init(&s->error);
     s->phase = TD_PHASE_CHECK;
-    s->begun = td_clock_now();
+    s->begun = s->phase_at = td_clock_now();
+}
+
+void td_startup_phase(struct td_startup *s, enum td_phase phase)
+{
+    double now = td_clock_now();
+    if (s->life == TD_LIFE_STARTING)
+        s->spent[s->phase] += now - s->phase_at;
+    s->phase_at = now;
+    s->phase = phase;
+    s->version++;
+}
+
+void td_startup_times(const struct td_startup *s, struct td_buf *b)
+{
+    const char *comma = "";
+    for (int i = 0; i < TD_PHASE_COUNT; i++) {
+        if (s->spent[i] < 0.05)
+            continue;
+        td_buf_addf(b, "%s%s %.1f s", comma, td_phase_name((enum td_phase)i),
+                    s->spent[i]);
+        comma = ", ";
+    }
 }
 
 const char *td_life_name(enum td_life life)
@@ -35,10 +57,14 @@ void td_startup_enter(struct td_startup *s, enum td_life life)
     double now = td_clock_now();
     if (s->life == TD_LIFE_STOPPING)
         return;
-    if (life == TD_LIFE_READY)
+    if (life == TD_LIFE_READY) {
+        td_startup_phase(s, s->phase);
         s->ready_at = now;
+    }
     if (life == TD_LIFE_STARTING && s->life == TD_LIFE_LOST) {
-        s->begun = now;
+        s->begun = s->phase_at = now;
+        s->phase = TD_PHASE_LAUNCH;
+        memset(s->spent, 0, sizeof(s->spent));
         s->bytes = s->of = s->rate = s->left = 0;
         s->ranks = 0;
         s->restarts++;
@@ -66,16 +92,18 @@ static enum td_phase phase_named(const char *name, enum td_phase or_else)
 
 static void add_up(struct td_startup *s)
 {
+    enum td_phase phase = s->rank[0].phase;
     s->bytes = s->of = s->rate = s->left = 0;
-    s->phase = s->rank[0].phase;
     for (int i = 0; i < s->ranks; i++) {
         const struct td_startup_rank *r = &s->rank[i];
         s->bytes += r->bytes;
         s->of += r->of;
         s->rate += r->rate;
         s->left = TD_MAX(s->left, r->left);
-        s->phase = TD_MIN(s->phase, r->phase);
+        phase = TD_MIN(phase, r->phase);
     }
+    if (phase != s->phase)
+        td_startup_phase(s, phase);
 }
 
 /* What was planned, and what it came to. */
@@ -152,6 +180,21 @@ static void error_object(const struct td_error *e, struct td_buf *b)
     td_buf_addc(b, '}');
 }
 
+/* Seconds that this start spent in each phase that is over. */
+static void times_object(const struct td_startup *s, struct td_buf *b)
+{
+    const char *comma = "";
+    td_buf_adds(b, ",\"times\":{");
+    for (int i = 0; i < TD_PHASE_COUNT; i++) {
+        if (s->spent[i] <= 0)
+            continue;
+        td_buf_addf(b, "%s\"%s\":%.3f", comma, td_phase_name((enum td_phase)i),
+                    s->spent[i]);
+        comma = ",";
+    }
+    td_buf_addc(b, '}');
+}
+
 static void ranks_array(const struct td_startup *s, double now, struct td_buf *b)
 {
     td_buf_adds(b, ",\"ranks\":[");
@@ -190,6 +233,7 @@ void td_startup_json(const struct td_startup *s, struct td_buf *b)
     if (td_sysmem_read("", &m, NULL) == TD_OK)
         td_buf_addf(b, ",\"memory\":{\"total\":%" PRId64 ",\"available\":%" PRId64 "}",
                     m.total, td_sysmem_available(&m, NULL, 0));
+    times_object(s, b);
     ranks_array(s, now, b);
     error_object(&s->error, b);
     td_buf_addc(b, '}');

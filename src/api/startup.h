@@ -40,7 +40,9 @@ struct td_startup {
     int ranks; /* known so far */
     struct td_startup_rank rank[TD_MAX_RANKS];
     double begun, ready_at; /* monotonic seconds; when this start began, was ready */
-    double retry_at;        /* LOST: when it starts again */
+    double phase_at;        /* when its phase began */
+    double spent[TD_PHASE_COUNT]; /* seconds of this start in each phase, until ready */
+    double retry_at;              /* LOST: when it starts again */
     int restarts;
     struct td_error error; /* why the engine was lost last, code TD_OK: never */
     unsigned version;      /* rises with every change */
@@ -48,6 +50,12 @@ struct td_startup {
 
 void td_startup_init(struct td_startup *s);
 void td_startup_enter(struct td_startup *s, enum td_life life);
+
+/* What the front itself does before there is an engine. */
+void td_startup_phase(struct td_startup *s, enum td_phase phase);
+
+/* Appends the phases of this start that took time: "launch 0.5 s, load 2.1 s". */
+void td_startup_times(const struct td_startup *s, struct td_buf *b);
 
 /* Takes an event line of the engine. */
 void td_startup_event(struct td_startup *s, const char *line, size_t n);

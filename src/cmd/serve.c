@@ -54,8 +54,10 @@ struct server {
     double start;
     int loaded;     /* ranks that have loaded */
     double slowest; /* seconds of their loads */
-    bool bar;       /* a progress bar stands on the terminal's last line */
-    int stops;      /* signals seen */
+    double
+        touched; /* seconds until their caches were touched, where that took longer */
+    bool bar;    /* a progress bar stands on the terminal's last line */
+    int stops;   /* signals seen */
 };
 
 /* Joining hosts in a thread of its own. */
@@ -151,6 +153,19 @@ static void show_loaded(struct server *s, const json_t *nums)
                   s->slowest > 0 ? list[1].value / s->slowest * 1e-9 : 0, s->slowest);
 }
 
+/* The system gave memory for the caches more slowly than the weights were read. */
+static void show_touched(struct server *s, const json_t *nums)
+{
+    const double worth = 1; /* seconds */
+    double seconds = num(nums, "seconds");
+    char text[32];
+    if (seconds < s->slowest + worth || seconds < s->touched + worth)
+        return;
+    s->touched = seconds;
+    (void)fprintf(stderr, "memory  %s of caches took %.1f s\n",
+                  size_of(num(nums, "bytes"), text), seconds);
+}
+
 static void show(struct server *s, const char *name, const json_t *event)
 {
     const json_t *nums = json_object_get(event, "n");
@@ -163,10 +178,12 @@ static void show(struct server *s, const char *name, const json_t *event)
     clear_bar(s);
     if (strcmp(name, "plan") == 0 && first) {
         s->loaded = 0;
-        s->slowest = 0;
+        s->slowest = s->touched = 0;
         show_plan(s, nums);
     } else if (strcmp(name, "loaded") == 0) {
         show_loaded(s, nums);
+    } else if (strcmp(name, "touched") == 0) {
+        show_touched(s, nums);
     }
 }
 
@@ -221,7 +238,7 @@ static void on_lost(void *self, const struct td_error *why, double wait)
     (void)fprintf(stderr, "restart in %.1f s; requests wait\n", wait);
 }
 
-static void on_ready(void *self)
+static void on_ready(void *self, const char *times)
 {
     struct server *s = self;
     const char *host = td_conf_str(s->conf, TD_O_HOST);
@@ -231,10 +248,10 @@ static void on_ready(void *self)
     td_event("ready",
              (struct td_num[]){{"seconds", td_clock_now() - s->start}, {NULL, 0}});
     clear_bar(s);
-    (void)fprintf(stderr, "ready   http://%s%s%s:%d/v1   %.1f s\n",
-                  six && !any ? "[" : "", any ? "127.0.0.1" : host,
-                  six && !any ? "]" : "", td_http_port(s->http),
-                  td_clock_now() - s->start);
+    (void)fprintf(
+        stderr, "ready   http://%s%s%s:%d/v1   %.1f s%s%s%s\n", six && !any ? "[" : "",
+        any ? "127.0.0.1" : host, six && !any ? "]" : "", td_http_port(s->http),
+        td_clock_now() - s->start, *times ? " (" : "", times, *times ? ")" : "");
     (void)fflush(stderr);
 }
 
@@ -434,8 +451,8 @@ static enum td_status prepare(struct server *s, struct td_error *err)
     if (!s->ranks)
         return td_served_load(&s->served, s->conf->args[0], err);
     td_error_init(&j.err);
-    td_event_phase(TD_PHASE_LAUNCH);
-    td_front_phase(s->front, TD_PHASE_LAUNCH);
+    td_event_phase(TD_PHASE_CHECK);
+    td_front_phase(s->front, TD_PHASE_CHECK);
     bool apart = pthread_create(&thread, NULL, join_hosts, &j) == 0;
     enum td_status st = td_served_load(&s->served, s->conf->args[0], err);
     if (apart)

@@ -58,13 +58,28 @@ static void add_error(struct td_buf *b, const json_t *e)
         td_buf_addf(b, "fix      %s\n", str(e, "fix"));
 }
 
+/* When it was ready, and what the phases took until then. */
+static void add_times(struct td_buf *b, double seconds, json_t *times)
+{
+    const char *name, *comma = " (";
+    json_t *v;
+    td_buf_addf(b, ", after %.1f s", seconds);
+    json_object_foreach(times, name, v)
+    {
+        td_buf_addf(b, "%s%s %.1f", comma, name, json_number_value(v));
+        comma = ", ";
+    }
+    if (json_object_size(times) > 0)
+        td_buf_addc(b, ')');
+}
+
 static void add_state(struct td_buf *b, const json_t *s)
 {
     const char *state = str(s, "state");
     int restarts = (int)num(s, "restarts");
     td_buf_addf(b, "state    %s", state);
     if (strcmp(state, "ready") == 0)
-        td_buf_addf(b, ", after %.1f s", num(s, "seconds"));
+        add_times(b, num(s, "seconds"), json_object_get(s, "times"));
     else if (strcmp(state, "starting") == 0)
         td_buf_addf(b, " for %.1f s: %s", num(s, "seconds"), str(s, "phase"));
     else if (strcmp(state, "lost") == 0)

@@ -3,7 +3,7 @@
  * Opening an engine: what does it take, does it fit, load, warm up. See engine.h.
  *
  * Everything is allocated before the first weight is read, so a start that cannot fit
- * fails within milliseconds.
+ * fails within milliseconds; the caches are touched while weights are read.
  */
 #include "engine/engine_int.h"
 
@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "base/sysmem.h"
 #include "engine/device.h"
+#include "engine/touch.h"
 #include "engine/world.h"
 
 #include <math.h>
@@ -163,9 +164,13 @@ static enum td_status load(struct td_engine *e, struct td_error *err)
     struct td_load_opts opts = e->params.load;
     opts.beat = &e->comm->progress;
     td_event_phase(TD_PHASE_LOAD);
+    struct td_touch touch;
     enum td_status s = allocate(e, err);
-    if (s == TD_OK)
+    if (s == TD_OK) {
+        td_touch_start(&touch, e->dev, &e->cache, &e->comm->progress);
         s = td_model_load(e->model, &opts, &e->load, err);
+        td_touch_end(&touch);
+    }
     if (e->params.world) /* others may take longer */
         td_world_wait_load(e->params.world, e->load.seconds);
     s = agree(e, s, err);

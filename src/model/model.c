@@ -380,8 +380,10 @@ enum td_status td_cache_new(struct td_model *m, int32_t n_blocks, int32_t n_slot
         td_cache_release(&c);
         return s;
     }
-    m->dev->ops.zero(m->dev, kv_slab, 2 * kv * (size_t)n_kv); /* touched now */
-    m->dev->ops.zero(m->dev, state_slab, state * (size_t)n_gdn);
+    c.slabs[0].p = kv_slab;
+    c.slabs[0].bytes = 2 * kv * (size_t)n_kv;
+    c.slabs[1].p = state_slab;
+    c.slabs[1].bytes = state * (size_t)n_gdn;
     for (int32_t i = 0; i < n_kv; i++) {
         c.kv[i].k = (char *)kv_slab + 2 * kv * (size_t)i;
         c.kv[i].v = (char *)c.kv[i].k + kv;

@@ -95,9 +95,14 @@ struct td_cache {
     struct td_kv *kv;      /* [n_kv] */
     float **conv, **state; /* [n_gdn] */
     size_t conv_slot, state_slot; /* bytes of one slot of one layer */
+    struct {
+        void *p;
+        size_t bytes;
+    } slabs[2];  /* what all of that lies in: keys and values, states */
     uint32_t id; /* of all caches of this process, from 1: tells recorded steps apart */
 };
 
+/* The memory is zero; where it is the host's it has not been touched yet. */
 enum td_status td_cache_new(struct td_model *m, int32_t n_blocks, int32_t n_slots,
                             struct td_cache *out, struct td_error *err);
 void td_cache_release(struct td_cache *c);

@@ -16,7 +16,7 @@ check starts serve models/lexicon
 tandem status --url "$url/v1/"
 check runs test "$code" -eq 0
 check model says "$stdout" '^model +lexicon$'
-check state says "$stdout" '^state +ready, after [0-9.]+ s$'
+check state says "$stdout" '^state +ready, after [0-9.]+ s \(.*load [0-9.]+.*\)$'
 check requests says "$stdout" '^requests 0 running of 32, 0 waiting of 1024; 0 answered'
 check cache says "$stdout" '^cache +0 % of [1-9][0-9]* blocks of 64 tokens'
 check engine says "$stdout" '^engine +1 rank, .* context 4096 tokens; lost 0 times$'

@@ -200,6 +200,12 @@ static void not_stuck(void *self, const struct td_error *why)
     fail_msg("%s", why->what);
 }
 
+static void ready(void *self, const char *times)
+{
+    (void)self;
+    assert_non_null(times);
+}
+
 static void nothing(void *self)
 {
     (void)self;
@@ -227,7 +233,7 @@ static void open_world(bool hello)
                                 .drain_timeout = 5,
                                 .max_body = TD_MIB,
                                 .wake = nothing,
-                                .ready = nothing,
+                                .ready = ready,
                                 .stuck = not_stuck,
                                 .drained = nothing};
     td_error_init(&err);

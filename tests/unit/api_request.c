@@ -287,14 +287,45 @@ static void errors(void **state)
     td_buf_release(&b);
 }
 
+/* What the phases of a start took, until it was ready. */
+static void times_of_phases(void **state)
+{
+    static const char loads[] = "{\"phase\":\"load\",\"rank\":0}";
+    struct td_startup s;
+    struct td_buf b;
+    (void)state;
+    td_startup_init(&s);
+    td_buf_init(&b, TD_MIB);
+    s.phase_at -= 2;
+    td_startup_phase(&s, TD_PHASE_LAUNCH);
+    s.phase_at -= 1;
+    td_startup_event(&s, loads, sizeof(loads) - 1);
+    s.phase_at -= 4;
+    td_startup_enter(&s, TD_LIFE_READY);
+    td_startup_times(&s, &b);
+    assert_string_equal(b.p, "check 2.0 s, launch 1.0 s, load 4.0 s");
+    td_buf_clear(&b);
+    td_startup_json(&s, &b);
+    assert_non_null(strstr(b.p, "\"times\":{\"check\":2.0"));
+    /* the next start counts anew */
+    td_startup_enter(&s, TD_LIFE_LOST);
+    td_startup_enter(&s, TD_LIFE_STARTING);
+    s.phase_at -= 3;
+    td_startup_enter(&s, TD_LIFE_READY);
+    td_buf_clear(&b);
+    td_startup_times(&s, &b);
+    assert_string_equal(b.p, "launch 3.0 s");
+    td_buf_release(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(refusals),     cmocka_unit_test(meaning),
         cmocka_unit_test(thinking_off), cmocka_unit_test(completions),
         cmocka_unit_test(no_memory),    cmocka_unit_test(far_too_long),
-        cmocka_unit_test(states),       cmocka_unit_test(metrics),
-        cmocka_unit_test(errors),
+        cmocka_unit_test(states),       cmocka_unit_test(times_of_phases),
+        cmocka_unit_test(metrics),      cmocka_unit_test(errors),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
