@@ -237,6 +237,15 @@ void td_front_lost(struct td_front *f, const struct td_error *why, double wait)
     (void)pthread_mutex_unlock(&f->lock);
 }
 
+void td_front_put_off(struct td_front *f, const struct td_error *why, double wait)
+{
+    (void)pthread_mutex_lock(&f->lock);
+    f->startup.error = *why;
+    f->startup.retry_at = td_clock_now() + wait;
+    f->startup.version++;
+    (void)pthread_mutex_unlock(&f->lock);
+}
+
 /* ---- rounds ------------------------------------------------------------------------ */
 
 static void send_probe(struct td_front *f, struct td_buf *out)

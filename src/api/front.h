@@ -69,6 +69,7 @@ enum td_status td_front_received(struct td_front *f, const char *bytes, size_t n
 void td_front_event(struct td_front *f, const char *line, size_t n);
 void td_front_beat(struct td_front *f, int rank, const struct td_sign *sign);
 void td_front_lost(struct td_front *f, const struct td_error *why, double wait);
+void td_front_put_off(struct td_front *f, const struct td_error *why, double wait);
 double td_front_round(struct td_front *f, struct td_buf *out);
 
 /* Refuses what comes from now on; `drained` is called when all answers are complete, or

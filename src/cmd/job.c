@@ -5,6 +5,7 @@
 #define _XOPEN_SOURCE 700 /* realpath */
 #include "cmd/job.h"
 
+#include "base/buf.h"
 #include "base/cpu.h"
 #include "base/mem.h"
 #include "cmd/options.h"
@@ -24,6 +25,9 @@
 /* Of the watch: silence is noticed within two seconds; the ranks' own watchdog is sooner
  * than the limits for a step that stands still. */
 static const double FIRST_BEAT = 10, SILENT = 1.5, MARGIN = 1.5;
+
+/* Seconds for a look at the hosts before a restart. */
+static const double RECHECK = 4;
 
 /* What ranks need to know of this process's environment. */
 static const char *const VARIABLES[] = {"OMP_WAIT_POLICY", NULL};
@@ -142,6 +146,33 @@ enum td_status td_cmd_job_plan(const struct td_cmd_job *job,
     td_spread_release(&spread);
     if (dev)
         dev->ops.close(dev);
+    return s;
+}
+
+enum td_status td_cmd_job_recheck(const struct td_cmd_job *job,
+                                  const struct td_engine_params *engine,
+                                  struct td_error *err)
+{
+    struct td_cmd_job now = *job;
+    struct td_join_options o = {.ssh = job->mpi.ssh,
+                                .model = job->model,
+                                .build = td_build,
+                                .version = td_version,
+                                .glance = RECHECK};
+    struct td_buf list;
+    td_buf_init(&list, (size_t)TD_MAX_RANKS * TD_FACT_TEXT);
+    for (int i = 0; i < job->cluster.n; i++)
+        td_buf_addf(&list, "%s%s", i ? "," : "", job->cluster.hosts[i].address);
+    enum td_status s = list.status;
+    if (s != TD_OK)
+        td_error_set(err, s, "no memory for the list of hosts");
+    else
+        s = td_cluster_join(list.p, &o, &now.cluster, err);
+    td_buf_release(&list);
+    if (s != TD_OK)
+        return s;
+    s = td_cmd_job_plan(&now, engine, 0, err);
+    td_cluster_release(&now.cluster);
     return s;
 }
 

@@ -42,6 +42,13 @@ enum td_status td_cmd_job_open(struct td_cmd_job *job, const struct td_conf *con
 enum td_status td_cmd_job_plan(const struct td_cmd_job *job,
                                const struct td_engine_params *engine, int64_t front,
                                struct td_error *err);
+
+/* Before ranks are started again on the hosts of a job: is each there, with the same model
+ * and a right clock, and does the plan still fit? A few seconds at most; the network stays
+ * the one that was chosen. Errors: those of td_cluster_join() and td_cmd_job_plan(). */
+enum td_status td_cmd_job_recheck(const struct td_cmd_job *job,
+                                  const struct td_engine_params *engine,
+                                  struct td_error *err);
 void td_cmd_job_close(struct td_cmd_job *job);
 
 /* Appends this program, a verb, the model, and all options that `verb` takes as they were

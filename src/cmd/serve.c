@@ -41,6 +41,18 @@ enum { HTTP_THREADS = 4, OWN_DESCRIPTORS = 128 };
 
 static const double SLOW_REQUEST = 60; /* seconds that a request may take to arrive */
 
+struct server;
+
+/* A look at the hosts before a restart, in a thread of its own. */
+struct recheck {
+    pthread_t thread;
+    bool running; /* or ended, and not joined yet */
+    atomic_bool done;
+    enum td_status status;
+    struct td_error err;
+    char said[TD_ERROR_WHAT_MAX]; /* the last reason that was printed */
+};
+
 struct server {
     const struct td_conf *conf;
     struct td_served served;
@@ -49,6 +61,8 @@ struct server {
     struct td_supervisor *supervisor;
     struct td_argv argv; /* the worker's command */
     struct td_cmd_job job;
+    struct td_engine_params engine; /* what rank 0 opens */
+    struct recheck recheck;
     bool ranks; /* several of them: `job` is used */
     char name[256], log_path[TD_MAX_PATH];
     double start;
@@ -236,6 +250,53 @@ static void on_lost(void *self, const struct td_error *why, double wait)
     s->start = td_clock_now() + wait;
     td_term_error(stderr, why);
     (void)fprintf(stderr, "restart in %.1f s; requests wait\n", wait);
+}
+
+/* ---- looking at the hosts again ------------------------------------------------------ */
+
+static void *recheck_hosts(void *arg)
+{
+    struct server *s = arg;
+    struct recheck *r = &s->recheck;
+    td_error_init(&r->err);
+    r->status = td_cmd_job_recheck(&s->job, &s->engine, &r->err);
+    atomic_store(&r->done, true);
+    td_supervisor_wake(s->supervisor);
+    return NULL;
+}
+
+static enum td_again on_again(void *self, struct td_error *why)
+{
+    struct server *s = self;
+    struct recheck *r = &s->recheck;
+    if (!r->running) {
+        atomic_store(&r->done, false);
+        r->running = pthread_create(&r->thread, NULL, recheck_hosts, s) == 0;
+        return r->running ? TD_AGAIN_WAIT : TD_AGAIN_YES; /* its start will tell */
+    }
+    if (!atomic_load(&r->done))
+        return TD_AGAIN_WAIT;
+    (void)pthread_join(r->thread, NULL);
+    r->running = false;
+    *why = r->err;
+    if (r->status == TD_OK)
+        *r->said = 0;
+    return r->status == TD_OK ? TD_AGAIN_YES : TD_AGAIN_NO;
+}
+
+/* The same reason is printed once, however long it lasts. */
+static void on_put_off(void *self, const struct td_error *why, double wait)
+{
+    struct server *s = self;
+    struct recheck *r = &s->recheck;
+    td_front_put_off(s->front, why, wait);
+    s->start = td_clock_now() + wait;
+    if (strcmp(r->said, why->what) == 0)
+        return;
+    td_text_copy(r->said, sizeof(r->said), why->what);
+    clear_bar(s);
+    td_term_error(stderr, why);
+    (void)fprintf(stderr, "waiting for the hosts; requests wait\n");
 }
 
 static void on_ready(void *self, const char *times)
@@ -468,9 +529,8 @@ static enum td_status prepare(struct server *s, struct td_error *err)
     td_cmd_job_print(&s->job);
     td_event_phase(TD_PHASE_PLAN);
     td_front_phase(s->front, TD_PHASE_PLAN);
-    struct td_engine_params engine =
-        td_options_server(s->conf, s->conf->args[0], &s->served.config);
-    st = td_cmd_job_plan(&s->job, &engine, 0, err);
+    s->engine = td_options_server(s->conf, s->conf->args[0], &s->served.config);
+    st = td_cmd_job_plan(&s->job, &s->engine, 0, err);
     if (st != TD_OK)
         return st;
     td_event_phase(TD_PHASE_LAUNCH);
@@ -497,6 +557,8 @@ static enum td_status serve(struct server *s, struct td_error *err)
     p.argv = s->argv.v;
     if (s->ranks) {
         p.job = &s->job.mpi;
+        p.again = s->job.cluster.n > 1 ? on_again : NULL;
+        p.put_off = on_put_off;
         p.limits = s->job.limits;
     }
     st = td_supervisor_new(&p, &s->supervisor, err);
@@ -511,6 +573,8 @@ static void close_server(struct server *s)
     td_http_stop(s->http);
     td_front_free(s->front);
     atomic_store(&to_wake, NULL);
+    if (s->recheck.running)
+        (void)pthread_join(s->recheck.thread, NULL);
     td_supervisor_free(s->supervisor);
     td_served_release(&s->served);
     td_argv_release(&s->argv);

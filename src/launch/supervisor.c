@@ -32,6 +32,7 @@ static const double FIRST_WAIT = 0.1, LONGEST_WAIT = 20; /* before a restart */
 static const double LAST_MOMENT = 5; /* for an engine that is asked to end */
 /* For mpirun after SIGTERM: in order it needs 0.02 s, and behind a cut link for ever. */
 static const double LAST_WORD = 0.3;
+static const double AHEAD = 0.5; /* of a start: params.again() is asked */
 /* Ranks that a killed mpirun leaves behind have found out by then. */
 static const double FIRST_WAIT_RANKS = 1;
 
@@ -48,6 +49,10 @@ struct td_supervisor {
     bool ever_worked;
     int failures;
     double start_at; /* when it may be started again */
+    bool started;    /* for the first time, long ago */
+    bool cleared;    /* by params.again(), for the next start */
+    bool asking;     /* its answer is not known yet */
+    int put_offs;    /* times it said no, in a row */
     struct td_buf in, out, out_line, err_line;
     char words[MAX_WORDS]; /* its last lines of standard error */
     struct td_error said;  /* its last error event, or our reason to end it */
@@ -124,6 +129,8 @@ static enum td_status start_engine(struct td_supervisor *s, struct td_error *err
     td_error_init(&s->said);
     *s->words = 0;
     s->ending = s->ours = s->told = false;
+    s->started = true;
+    s->cleared = false;
     enum td_status st = open_socket(s, err);
     if (s->watch)
         td_watch_start(s->watch, td_clock_now());
@@ -156,12 +163,12 @@ static void hurry(struct td_supervisor *s)
     td_child_kill(&s->child, SIGKILL);
 }
 
-static double next_wait(struct td_supervisor *s)
+/* Before the next try, of several in a row. */
+static double wait_after(const struct td_supervisor *s, int tries, double factor)
 {
     double wait = s->watch ? FIRST_WAIT_RANKS : FIRST_WAIT;
-    s->failures++;
-    for (int i = 1; i < s->failures && wait < LONGEST_WAIT; i++)
-        wait *= 4;
+    for (int i = 1; i < tries && wait < LONGEST_WAIT; i++)
+        wait *= factor;
     return TD_MIN(wait, LONGEST_WAIT);
 }
 
@@ -198,7 +205,7 @@ static bool find_cause(struct td_supervisor *s, int status, struct td_error *why
 static enum td_status bury(struct td_supervisor *s, int status, struct td_error *err)
 {
     struct td_error why;
-    double wait = next_wait(s);
+    double wait = wait_after(s, ++s->failures, 4);
     td_error_init(&why);
     bool for_good = find_cause(s, status, &why) && !s->ever_worked;
     why.phase = td_phase_now();
@@ -222,6 +229,52 @@ static enum td_status bury(struct td_supervisor *s, int status, struct td_error 
     td_error_why(err, "%s", why.why);
     td_error_fix(err, "%s", why.fix);
     return why.code;
+}
+
+/* The hosts are not there, or not as they have to be. */
+static enum td_status put_off(struct td_supervisor *s, const struct td_error *why,
+                              double now, struct td_error *err)
+{
+    double wait = wait_after(s, ++s->put_offs, 2);
+    td_event_error(why);
+    if (!s->ever_worked && s->failures + s->put_offs >= TD_MAX_ENGINE_FAILURES) {
+        if (err)
+            *err = *why;
+        return why->code;
+    }
+    s->params.put_off(s->params.self, why, wait);
+    s->start_at = now + wait;
+    return TD_OK;
+}
+
+static bool needs_leave(const struct td_supervisor *s)
+{
+    return s->params.again && s->started && !s->cleared;
+}
+
+/* Starts the engine if it is time. */
+static enum td_status start_in_time(struct td_supervisor *s, double now,
+                                    struct td_error *err)
+{
+    struct td_error why;
+    if (needs_leave(s) && now >= s->start_at - AHEAD) {
+        td_error_init(&why);
+        enum td_again again = s->params.again(s->params.self, &why);
+        s->asking = again == TD_AGAIN_WAIT;
+        if (again == TD_AGAIN_NO)
+            return put_off(s, &why, now, err);
+        s->cleared = again == TD_AGAIN_YES;
+        s->put_offs = s->cleared ? 0 : s->put_offs;
+    }
+    return !needs_leave(s) && now >= s->start_at ? start_engine(s, err) : TD_OK;
+}
+
+/* Seconds until there is something to start or to ask for. */
+static double start_wait(const struct td_supervisor *s, double now)
+{
+    if (s->asking)
+        return 60;
+    return s->start_at - (needs_leave(s) ? AHEAD : 0) - now;
 }
 
 void td_supervisor_works(struct td_supervisor *s)
@@ -470,13 +523,13 @@ enum td_status td_supervisor_run(struct td_supervisor *s, struct td_error *err)
     enum td_status st = TD_OK;
     while (st == TD_OK && !atomic_load(&s->stop)) {
         double now = td_clock_now();
-        if (!s->child.pid && now >= s->start_at)
-            st = start_engine(s, err);
+        if (!s->child.pid)
+            st = start_in_time(s, now, err);
         double wait = s->params.round(s->params.self, &s->out);
         if (s->out.status != TD_OK)
             end_engine(s);
         transmit(s);
-        wait = TD_MIN(wait, s->child.pid ? reap_wait(s) : s->start_at - now);
+        wait = TD_MIN(wait, s->child.pid ? reap_wait(s) : start_wait(s, now));
         if (st == TD_OK && !atomic_load(&s->stop)) {
             wait_for(s, wait);
             st = check_child(s, err);

@@ -33,6 +33,13 @@
 
 struct td_supervisor;
 
+/* May the engine be started again? */
+enum td_again {
+    TD_AGAIN_YES,
+    TD_AGAIN_NO,
+    TD_AGAIN_WAIT /* not known yet: wake the supervisor when it is */
+};
+
 struct td_supervisor_params {
     char *const *argv; /* the command. Borrowed. */
     size_t socket_at;  /* --socket PATH comes before this word of it; 0: behind all */
@@ -59,6 +66,12 @@ struct td_supervisor_params {
                     struct td_error *err);
     /* The engine has ended; it is started again after `wait` seconds, below 0: never. */
     void (*lost)(void *self, const struct td_error *why, double wait);
+    /* Before a start that is not the first: is what it needs there (the hosts)? Asked
+     * until it is known, and after NO, whose reason is in *why, again and again: without
+     * end once the engine has worked. NULL: always. Never waits. */
+    enum td_again (*again)(void *self, struct td_error *why);
+    /* It said NO for this reason; the next look comes after `wait` seconds. */
+    void (*put_off)(void *self, const struct td_error *why, double wait);
     /* Each round: hands over what is to be sent (appends to out), and says after how
      * many seconds the next round is wanted at the latest. */
     double (*round)(void *self, struct td_buf *out);

@@ -137,6 +137,7 @@ struct watch {
     struct td_supervisor *s;
     int lost, stop_after, events, words, rank;
     bool works; /* an event says that it does */
+    enum td_again (*again)(void *self, struct td_error *why);
     struct td_error last;
     double wait, longest;
     char line[100], word[100];
@@ -191,6 +192,39 @@ static double on_round(void *self, struct td_buf *out)
     return 0.05;
 }
 
+/* Answers of params.again(), one after the other; the last one stays. */
+static struct {
+    const enum td_again *v;
+    int at, n, asked, put_off;
+    double wait;
+} answers;
+
+static enum td_again again(void *self, struct td_error *why)
+{
+    (void)self;
+    answers.asked++;
+    enum td_again a = answers.v[answers.at];
+    answers.at = TD_MIN(answers.at + 1, answers.n - 1);
+    if (a == TD_AGAIN_NO)
+        td_error_set(why, TD_E_SSH, "nobody is there");
+    return a;
+}
+
+static void on_put_off(void *self, const struct td_error *why, double wait)
+{
+    (void)self;
+    assert_string_equal(why->what, "nobody is there");
+    assert_true(answers.put_off++ == 0 ? wait > 0 : wait > answers.wait);
+    answers.wait = wait;
+}
+
+static void answer(const enum td_again *v, int n)
+{
+    memset(&answers, 0, sizeof(answers));
+    answers.v = v;
+    answers.n = n;
+}
+
 static enum td_status supervise(struct watch *w, const char *script, int stop_after,
                                 struct td_error *err)
 {
@@ -203,6 +237,8 @@ static enum td_status supervise(struct watch *w, const char *script, int stop_af
                                      .event = on_event,
                                      .words = on_words,
                                      .lost = on_lost,
+                                     .again = w->again,
+                                     .put_off = on_put_off,
                                      .round = on_round};
     *w = (struct watch){.stop_after = stop_after, .works = w->works};
     td_error_init(err);
@@ -241,6 +277,36 @@ static void works_between(void **state)
                      TD_OK);
     assert_int_equal(w.lost, TD_MAX_ENGINE_FAILURES + 2);
     assert_true(w.wait > 0 && w.longest < 0.15);
+}
+
+/* Not before the first start; before every other, until it is allowed. */
+static void asks_before_a_restart(void **state)
+{
+    static const enum td_again v[] = {TD_AGAIN_WAIT, TD_AGAIN_NO, TD_AGAIN_NO,
+                                      TD_AGAIN_WAIT, TD_AGAIN_YES};
+    struct watch w = {.works = true, .again = again};
+    struct td_error err;
+    (void)state;
+    answer(v, TD_COUNT(v));
+    assert_int_equal(supervise(&w, "echo '{\"event\":\"x\"}'; kill -9 $$", 3, &err),
+                     TD_OK);
+    assert_int_equal(w.lost, 3);
+    assert_int_equal(answers.put_off, 2);
+    assert_int_equal(answers.asked, 6); /* yes, once more, for the second restart */
+}
+
+/* Without end once it has worked; else the reason ends it. */
+static void never_allowed(void **state)
+{
+    static const enum td_again no[] = {TD_AGAIN_NO};
+    struct watch w = {.works = false, .again = again};
+    struct td_error err;
+    (void)state;
+    answer(no, 1);
+    assert_int_equal(supervise(&w, "kill -9 $$", 0, &err), TD_E_SSH);
+    assert_string_equal(err.what, "nobody is there");
+    assert_int_equal(w.lost, 1);
+    assert_true(answers.put_off > 0 && answers.put_off < TD_MAX_ENGINE_FAILURES);
 }
 
 static void orderly_failure(void **state)
@@ -384,11 +450,18 @@ static void mpirun_gets_the_line(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(causes),          cmocka_unit_test(missing_program),
-        cmocka_unit_test(counters),        cmocka_unit_test(restarts),
-        cmocka_unit_test(works_between),   cmocka_unit_test(orderly_failure),
-        cmocka_unit_test(stubborn_engine), cmocka_unit_test(silent_rank),
-        cmocka_unit_test(mpirun_fails),    cmocka_unit_test(mpirun_gets_the_line),
+        cmocka_unit_test(causes),
+        cmocka_unit_test(missing_program),
+        cmocka_unit_test(counters),
+        cmocka_unit_test(restarts),
+        cmocka_unit_test(works_between),
+        cmocka_unit_test(orderly_failure),
+        cmocka_unit_test(asks_before_a_restart),
+        cmocka_unit_test(never_allowed),
+        cmocka_unit_test(stubborn_engine),
+        cmocka_unit_test(silent_rank),
+        cmocka_unit_test(mpirun_fails),
+        cmocka_unit_test(mpirun_gets_the_line),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
