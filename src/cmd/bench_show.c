@@ -79,8 +79,13 @@ static void print_point(const struct td_bench_points *b, const struct td_bench_p
            p->decode ? "decode" : "prefill", (int)p->batch, (int)p->context,
            p->seconds * 1e3, p->tokens / p->seconds, p->sum.bytes / p->seconds * 1e-9);
     if (p->limits.read > 0)
-        printf(" (%.0f %% of read)",
+        printf(" (%.0f %% of read",
                100 * share(p->sum.bytes, p->seconds, p->limits.read));
+    if (p->limits.copy > 0)
+        printf(", %.0f %% of copy",
+               100 * share(p->sum.bytes, p->seconds, p->limits.copy));
+    if (p->limits.read > 0)
+        (void)fputc(')', stdout);
     printf(", %.0f Gop/s", p->sum.work / p->seconds * 1e-9);
     if (peak(b, p) > 0)
         printf(" (%.0f %% of peak)", 100 * share(p->sum.work, p->seconds, peak(b, p)));

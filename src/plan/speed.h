@@ -35,6 +35,6 @@ int64_t td_plan_token_bytes(const struct td_config *config,
 
 /* Shares of the measured memory rate. */
 #define TD_PLAN_SHARE_HOST 0.85
-#define TD_PLAN_SHARE_GPU  0.40
+#define TD_PLAN_SHARE_GPU  0.35
 
 #endif

@@ -103,6 +103,46 @@ static void test_answer(void **state)
     td_engine_close(e);
 }
 
+/* A device that is lost behind some steps, as a GPU tells it: from sync(). */
+static enum td_status (*sound_sync)(struct td_dev *dev, struct td_error *err);
+static int steps_left;
+
+static enum td_status lost_sync(struct td_dev *dev, struct td_error *err)
+{
+    if (steps_left-- > 0)
+        return sound_sync(dev, err);
+    td_error_set(err, TD_E_GPU_LOST, "cuda:0 stopped working in a step");
+    td_error_why(err, "it has fallen off the bus (Xid 79)");
+    return TD_E_GPU_LOST;
+}
+
+/* Tokens of sound steps are handed out, nothing of the failed one is, and the cause comes
+ * through. */
+static void test_lost(void **state)
+{
+    (void)state;
+    struct td_engine *e = open_engine(lexicon());
+    struct td_ops *ops = &td_engine_device(e)->ops;
+    struct td_generator *g;
+    struct td_generated out;
+    struct td_error err;
+    struct seen s;
+    td_error_init(&err);
+    assert_int_equal(td_generator_new(e, VOCAB, &g, NULL), TD_OK);
+    struct td_generate_args a = args_for(&s);
+    sound_sync = ops->sync;
+    ops->sync = lost_sync;
+    steps_left = 3; /* the prompt, and two tokens behind the first */
+    assert_int_equal(td_generate(g, &a, &out, &err), TD_E_GPU_LOST);
+    assert_int_equal(err.code, TD_E_GPU_LOST);
+    assert_string_equal(err.why, "it has fallen off the bus (Xid 79)");
+    assert_int_equal(s.n, 3);
+    assert_memory_equal(s.ids, answer, 3 * sizeof(*answer));
+    ops->sync = sound_sync;
+    td_generator_free(g);
+    td_engine_close(e);
+}
+
 static void test_seed(void **state)
 {
     (void)state;
@@ -246,10 +286,10 @@ static void test_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_answer),           cmocka_unit_test(test_seed),
-        cmocka_unit_test(test_bad_prompts),      cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_shortest_context), cmocka_unit_test(test_less_memory),
-        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_answer),      cmocka_unit_test(test_lost),
+        cmocka_unit_test(test_seed),        cmocka_unit_test(test_bad_prompts),
+        cmocka_unit_test(test_refused),     cmocka_unit_test(test_shortest_context),
+        cmocka_unit_test(test_less_memory), cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests_name("engine_generate", tests, NULL, NULL);
 }

@@ -257,6 +257,34 @@ static void test_no_memory(void **state)
     dev->ops.close(dev);
 }
 
+/* A GPU that others fill: the refusal says who, unless the user's own limit decides. */
+static void test_taken(void **state)
+{
+    struct td_dev *dev = cpu();
+    struct td_model *m = open_size("models/lexicon", dev, 0, 1);
+    struct td_plan_asked asked = {.model = "models/lexicon", .max_len = 4096};
+    struct td_plan_beside alone = {.ranks = 1};
+    struct td_plan_room room;
+    struct td_plan p;
+    struct td_error err;
+    (void)state;
+    dev->host = dev->shared = false;
+    dev->budget = (size_t)(20 * TD_MIB);
+    dev->taken = "60.0 GiB are held by python3 (pid 4711, container 0123456789ab)";
+    assert_int_equal(td_plan_room_find(dev, 0, &alone, &room, NULL), TD_OK);
+    td_error_init(&err);
+    assert_int_equal(td_plan_make(m, dev, &asked, &room, &p, &err), TD_E_MEMORY_PLAN);
+    assert_non_null(strstr(err.why,
+                           "20.0 MiB of the GPU's memory can be used; 60.0 GiB "
+                           "are held by python3 (pid 4711, container "));
+    assert_int_equal(td_plan_room_find(dev, 20 * TD_MIB, &alone, &room, NULL), TD_OK);
+    td_error_init(&err);
+    assert_int_equal(td_plan_make(m, dev, &asked, &room, &p, &err), TD_E_MEMORY_PLAN);
+    assert_string_equal(err.why, "--memory allows 20.0 MiB");
+    td_model_free(m);
+    dev->ops.close(dev);
+}
+
 static struct td_reserve reserved;
 
 static size_t catch_reserve(const struct td_dev *dev, const struct td_reserve *r)
@@ -297,7 +325,7 @@ int main(void)
         cmocka_unit_test(test_published),  cmocka_unit_test(test_wrong_index),
         cmocka_unit_test(test_fits),       cmocka_unit_test(test_nearest),
         cmocka_unit_test(test_more_ranks), cmocka_unit_test(test_no_memory),
-        cmocka_unit_test(test_recorded),
+        cmocka_unit_test(test_recorded),   cmocka_unit_test(test_taken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -30,12 +30,13 @@ enum {
     NAME_MAX_BYTES = 96,
     TAKEN_MAX = 384,
     MIB = 1 << 20,
-    SLOTS = 4,                /* of pinned memory for copies that the stream makes */
-    SLOT_BYTES = MIB,         /* longer copies are made without */
-    MAX_RECORDED = 64,        /* steps; those beyond are not recorded */
-    WARM_RUNS = 1,            /* of a step before it is recorded */
-    RECORDED_LAYER = 32 << 10 /* bytes that the driver takes for a layer of a recorded
-                                 step; 26 KB were measured */
+    SLOTS = 4,                 /* of pinned memory for copies that the stream makes */
+    SLOT_BYTES = MIB,          /* longer copies are made without */
+    MAX_RECORDED = 64,         /* steps; those beyond are not recorded */
+    WARM_RUNS = 1,             /* of a step before it is recorded */
+    RECORDED_LAYER = 32 << 10, /* bytes that the driver takes for a layer of a recorded
+                                  step; 26 KB were measured */
+    RECORDED_SUMS = 256 << 10  /* the same with sums over GPUs; 262 KB */
 };
 
 /* A step that was seen: run a few times, then recorded. */
@@ -221,18 +222,20 @@ static void areas_of(struct td_cuda *cuda, const struct td_reserve *r,
 }
 
 /* The driver's memory for recorded steps, which is not alloc()'s. */
-static size_t recorded_bytes(const struct td_dev *dev, const struct td_reserve *r)
+static size_t recorded_bytes(const struct td_cuda *cuda, const struct td_reserve *r)
 {
-    return dev->ops.begin ? (size_t)TD_MIN(r->steps, MAX_RECORDED) * (size_t)r->layers *
-                                RECORDED_LAYER
-                          : 0;
+    size_t layers = (size_t)TD_MIN(r->steps, MAX_RECORDED) * (size_t)r->layers;
+    if (!cuda->dev.ops.begin)
+        return 0;
+    return layers * (cuda->join.nccl ? RECORDED_SUMS : RECORDED_LAYER);
 }
 
 static size_t cuda_reserve_bytes(const struct td_dev *dev, const struct td_reserve *r)
 {
     struct area areas[AREAS];
-    size_t sum = recorded_bytes(dev, r);
-    areas_of((struct td_cuda *)(uintptr_t)dev, r, areas); /* only asks for sizes */
+    struct td_cuda *cuda = (struct td_cuda *)(uintptr_t)dev; /* only asks for sizes */
+    size_t sum = recorded_bytes(cuda, r);
+    areas_of(cuda, r, areas);
     for (size_t i = 0; i < AREAS; i++)
         sum += (areas[i].bytes + 255) / 256 * 256;
     return sum;
@@ -246,7 +249,7 @@ static enum td_status cuda_reserve(struct td_dev *dev, const struct td_reserve *
     struct area areas[AREAS];
     areas_of(cuda, r, areas);
     int32_t part = (r->max_len + TD_CUDA_MOST_SPLITS - 1) / TD_CUDA_MOST_SPLITS;
-    size_t recorded = recorded_bytes(dev, r);
+    size_t recorded = recorded_bytes(cuda, r);
     td_phase_set(cuda->phase());
     if (r->head_dim > TD_CUDA_MAX_DIM || r->dk > TD_CUDA_MAX_DIM ||
         r->experts > TD_CUDA_MAX_EXPERTS || r->experts_k > TD_CUDA_MAX_CHOICES) {
