@@ -14,6 +14,7 @@
 
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -55,6 +56,16 @@ static void leave(void *self, const struct td_error *err, int exit_code)
     _exit(exit_code);
 }
 
+/* Processes that start and never find each other are told from one that never started.
+ * MPI's own number of this one is not known yet; Open MPI has it in the environment. */
+static void say_started(void)
+{
+    const char *rank = getenv("OMPI_COMM_WORLD_RANK");
+    if (rank)
+        td_log_set_rank((int)strtol(rank, NULL, 10));
+    td_event_phase(TD_PHASE_LAUNCH);
+}
+
 enum td_status td_cmd_join(const struct td_conf *conf, const struct td_cmd *cmd,
                            struct td_error *err)
 {
@@ -72,7 +83,7 @@ enum td_status td_cmd_join(const struct td_conf *conf, const struct td_cmd *cmd,
     several = ranks > 1;
     if (!several)
         return TD_OK;
-    td_phase_set(TD_PHASE_LAUNCH);
+    say_started();
     enum td_status s = td_comm_mpi(ranks, JOIN_SECONDS, &comm, err);
     if (s != TD_OK)
         return s;

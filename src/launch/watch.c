@@ -104,10 +104,11 @@ static bool is_consequence(enum td_status code)
     return code == TD_E_PEER || code == TD_E_TIMEOUT || code == TD_E_CANCELLED;
 }
 
-static void note_error(struct td_watch *w, const json_t *o)
+static void note_error(struct td_watch *w, int rank, const json_t *o)
 {
     struct td_error e;
     td_watch_read_error(o, &e);
+    e.rank = e.rank < 0 ? rank : e.rank; /* it did not know its own number yet */
     bool better = is_consequence(w->said.code) && !is_consequence(e.code);
     if (w->said.code == TD_OK || better)
         w->said = e;
@@ -128,7 +129,7 @@ static bool take_event(struct td_watch *w, int rank, const char *line, size_t n,
         return false;
     const char *name = json_string_value(json_object_get(o, "event"));
     if (name && strcmp(name, "error") == 0)
-        note_error(w, o);
+        note_error(w, rank, o);
     if (name && strcmp(name, "phase") == 0 &&
         json_is_string(json_object_get(o, "phase")))
         note_phase(&w->rank[rank], o, now);
@@ -224,8 +225,28 @@ static bool late(struct td_watch *w, enum td_status code, int rank,
     return true;
 }
 
+/* All were started, and none has joined: nobody is to blame more than another. */
+static bool none_came(struct td_watch *w, double now, struct td_error *err)
+{
+    for (int i = 0; i < w->ranks; i++)
+        if (w->rank[i].beat_at > 0 || !*w->rank[i].phase)
+            return false;
+    td_error_set(err, TD_E_TIMEOUT, "the ranks did not find each other within %.0f s",
+                 now - w->started);
+    td_error_why(err,
+                 "all %d are started, and MPI does not bring them together: one of "
+                 "them is stopped, or the network between them hangs",
+                 w->ranks);
+    td_error_fix(err, "run `tandem check` with the same hosts");
+    return late(w, TD_E_TIMEOUT, -1, err);
+}
+
 static bool never_came(struct td_watch *w, int rank, double now, struct td_error *err)
 {
+    if (none_came(w, now, err))
+        return true;
+    for (int i = w->ranks - 1; i >= 0; i--) /* the first that was not even started */
+        rank = *w->rank[i].phase ? rank : i;
     td_error_set(err, TD_E_TIMEOUT, "rank %d on %s did not join within %.0f s", rank,
                  w->rank[rank].host, now - w->started);
     if (*w->trouble.what)

@@ -216,6 +216,17 @@ static void joining(void **state)
     assert_true(late_by(w, 109.9, 110.5, 999, 0, &err));
     assert_int_equal(err.code, TD_E_TIMEOUT);
     assert_non_null(strstr(err.what, "rank 1 on spark-2 did not join"));
+    /* Rank 0 waits for the other in MPI, which was not started at all; then it was. */
+    td_watch_start(w, 200);
+    out(w, "[1,0]<stdout>:{\"phase\":\"launch\",\"event\":\"phase\"}", 200);
+    assert_true(late_by(w, 200, 210.5, 0, 0, &err));
+    assert_non_null(strstr(err.what, "rank 1 on spark-2 did not join"));
+    td_watch_start(w, 300);
+    out(w, "[1,0]<stdout>:{\"phase\":\"launch\",\"event\":\"phase\"}", 300);
+    out(w, "[1,1]<stdout>:{\"phase\":\"launch\",\"event\":\"phase\"}", 300);
+    assert_true(late_by(w, 300, 310.5, 0, 0, &err));
+    assert_non_null(strstr(err.what, "the ranks did not find each other"));
+    assert_int_equal(err.rank, -1);
     td_watch_free(w);
 }
 
