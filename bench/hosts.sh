@@ -9,8 +9,8 @@
 #     check    `tandem check` and `tandem plan` of both hosts, seconds
 #     start    `serve --hosts`: ready, against the load alone; bytes read by each rank
 #              (rchar) against its slice
-#     decode   tokens a second: two hosts with a core each against one with two threads, and
-#              the share of a step that goes into all-reduces
+#     decode   tokens a second: two hosts with a core each against one with two threads, in
+#              turns, and the share of a step that goes into all-reduces
 #     kills    2,000 requests while a rank on one of the hosts is killed ten times; on
 #              models/lexicon
 #
