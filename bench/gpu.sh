@@ -18,6 +18,7 @@
 #   load      weights from files onto the GPU, beside plain reads and plain copies
 #   bench     time of steps and prompts of the shapes in SHAPES, beside this GPU's limits
 #   serve     a server of the first of them against its steps (gpu_serve.py)
+#   two       the shapes over two GPUs, where there are two, and mpirun
 #
 # A part that does not come to an end is stopped. The last lines say of each part whether
 # it passed; the exit status is 1 if one did not.
@@ -31,7 +32,7 @@ cd "$(dirname "$0")/.." || exit 1
 build=${TANDEM_BUILD:-build}
 model=${TANDEM_BENCH:-/tmp/tandem-bench-moe}
 shapes=${SHAPES:-bench/configs/Qwen3.5-35B-A3B-FP8 bench/configs/Qwen3.5-122B-A10B-FP8}
-all=(ops sanitize golden random bits prefix eval greedy ranks faults load bench serve)
+all=(ops sanitize golden random bits prefix eval greedy ranks faults load bench serve two)
 parts=("$@")
 [ $# -gt 0 ] || parts=("${all[@]}")
 table=
@@ -130,6 +131,18 @@ part_bench() {
 
 part_serve() {
     timeout 150 bench/gpu_serve.py "${shapes%% *}"
+}
+
+part_two() {
+    local shape graphs
+    [ "$(nvidia-smi -L | wc -l)" -ge 2 ] && command -v mpirun >/dev/null || return 77
+    for shape in $shapes; do
+        for graphs in on off; do
+            timeout 100 "$build/tandem" bench --tp 2 --device cuda --weights random \
+                --batch 1,8,32 --context 512 --prompt 2048,8192 --graphs "$graphs" \
+                --max-num-batched-tokens 8192 "$shape" || return 1
+        done
+    done
 }
 
 nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader

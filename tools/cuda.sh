@@ -1,9 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Builds the CUDA shelf for all its targets, warnings being errors. Nothing of it is run: a
-# machine with a GPU does that (bench/gpu.sh). Exits 77 where there is no CUDA toolkit of
-# version 13 or later; none is fetched.
+# Builds the CUDA shelf for all its targets, warnings being errors, and tries what it says
+# where no GPU can be used, if the program is built. The rest is run on a machine with a GPU
+# (bench/gpu.sh). Exits 77 where there is no CUDA toolkit of version 13 or later; none is
+# fetched.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 unset MAKEFLAGS MAKELEVEL # another flavour: nothing of a make that called us counts
@@ -19,4 +20,5 @@ version=$("$nvcc" --version | sed -n 's/.*release \([0-9]*\).*/\1/p')
     exit 77
 }
 make --no-print-directory -s -j2 B=build/nvcc WERROR=1 cuda
+[ ! -x build/tandem ] || CUDA_SHELF=build/nvcc tests/run.sh tests/e2e/gpu.sh
 echo "cuda: libtandem-cuda.so, $(du -k build/nvcc/libtandem-cuda.so | cut -f1) KiB, no warnings"
