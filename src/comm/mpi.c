@@ -46,6 +46,10 @@ enum {
  * step may stand still. */
 enum { GONE_SECONDS = 5 };
 
+/* A connection ends as well when the other process does. Then mpirun knows why, and ends
+ * this one: it has so long. */
+#define LAST_SECONDS 2.0
+
 static const char *const library = "libtandem-mpi.so";
 
 struct mpi_comm {
@@ -54,6 +58,7 @@ struct mpi_comm {
     char (*hosts)[TD_ERROR_HOST_MAX];
     bool sending[TD_MAX_RANKS], receiving[TD_MAX_RANKS];
     bool failed;
+    double ended; /* when a connection was seen to have ended; 0: none has */
     float *parts; /* [ranks][capacity] what the others sent */
     size_t capacity;
 };
@@ -116,6 +121,14 @@ static void pause_for(double waited)
         (void)sched_yield();
 }
 
+/* Has a connection ended, and nobody ended this process for it? */
+static bool is_cut_off(struct mpi_comm *m)
+{
+    if (m->ended == 0 && m->t.whole() < 0)
+        m->ended = td_clock_now();
+    return m->ended > 0 && td_clock_now() - m->ended > LAST_SECONDS;
+}
+
 /* Waits for all messages that were started. */
 static enum td_status finish(struct mpi_comm *m, struct td_error *err)
 {
@@ -135,7 +148,7 @@ static enum td_status finish(struct mpi_comm *m, struct td_error *err)
             return too_late(m, missing, err);
         if (waited > YIELD_SECONDS) { /* waiting for another is no stand-still */
             (void)atomic_fetch_add(&m->comm.progress, 1);
-            if (looks % ROUNDS == 0 && m->t.whole() < 0)
+            if (looks % ROUNDS == 0 && is_cut_off(m))
                 return broken(m, missing, err);
         }
         pause_for(waited);

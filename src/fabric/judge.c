@@ -66,19 +66,27 @@ static void judge_program(struct td_cluster *c, int h)
 
 static void judge_mpi(struct td_cluster *c, int h)
 {
+    static const char known[] = "Open MPI v4.1.";
     const struct td_facts *f = facts(c, h), *first = facts(c, 0);
     struct td_error *e = NULL;
     if (c->n < 2)
         return;
-    if (!*f->mpi || !*f->orted) {
+    if (*f->mpi && strncmp(f->mpi, "Open MPI", 8) != 0) {
+        e = td_cluster_say(c, TD_FAIL, h, "mpi");
+        td_error_set(e, TD_E_NO_MPI, "%s has another MPI", name_of(c, h));
+        td_error_why(e, "its libmpi.so is %s", f->mpi);
+    } else if (*f->mpi && strncmp(f->mpi, known, sizeof(known) - 1) != 0) {
+        e = td_cluster_say(c, TD_FAIL, h, "mpi");
+        td_error_set(e, TD_E_NO_MPI, "%s has an Open MPI that tandem does not know",
+                     name_of(c, h));
+        td_error_why(e, "its libmpi.so is %s; 4.1 is the one whose settings are known",
+                     f->mpi);
+        td_error_fix(e, "install Open MPI 4.1 there, first in PATH and for ldconfig");
+    } else if (!*f->mpi || !*f->orted) {
         e = td_cluster_say(c, TD_FAIL, h, "mpi");
         td_error_set(e, TD_E_NO_MPI, "Open MPI is not complete on %s", name_of(c, h));
         td_error_why(e, !*f->mpi ? "its library libmpi.so cannot be loaded"
                                  : "orted is not in the PATH that ssh gives");
-    } else if (strncmp(f->mpi, "Open MPI", 8) != 0) {
-        e = td_cluster_say(c, TD_FAIL, h, "mpi");
-        td_error_set(e, TD_E_NO_MPI, "%s has another MPI", name_of(c, h));
-        td_error_why(e, "its libmpi.so is %s", f->mpi);
     } else if (first && strcmp(f->mpi, first->mpi) != 0) {
         e = td_cluster_say(c, TD_WARN, h, "mpi");
         td_error_set(e, TD_E_NO_MPI, "Open MPI differs between %s and %s",

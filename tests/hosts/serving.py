@@ -80,7 +80,7 @@ class Served:
                 if e["rank"] == number and e["phase"] == phase:
                     return e
             assert self.program.process.poll() is None, self.err
-            time.sleep(0.01)
+            time.sleep(0.002)
         raise AssertionError(f"no {name} of rank {number} in {phase}:\n{self.err}")
 
     def stop(self, seconds=30):
