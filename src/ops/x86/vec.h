@@ -82,6 +82,23 @@ TD_INLINE VF v_fnma(VF a, VF b, VF c)
 {
     return _mm512_fnmadd_ps(a, b, c);
 }
+/* Of each quarter: the lower or upper two lanes of a and b in turn, or both halves. */
+TD_INLINE VF v_low_pairs(VF a, VF b)
+{
+    return _mm512_unpacklo_ps(a, b);
+}
+TD_INLINE VF v_high_pairs(VF a, VF b)
+{
+    return _mm512_unpackhi_ps(a, b);
+}
+TD_INLINE VF v_low_halves(VF a, VF b)
+{
+    return _mm512_shuffle_ps(a, b, 0x44);
+}
+TD_INLINE VF v_high_halves(VF a, VF b)
+{
+    return _mm512_shuffle_ps(a, b, 0xee);
+}
 TD_INLINE __m256 v_half(VF a)
 {
     return _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
@@ -215,6 +232,23 @@ TD_INLINE VF v_fnma(VF a, VF b, VF c)
 {
     return _mm256_fnmadd_ps(a, b, c);
 }
+/* Of each quarter: the lower or upper two lanes of a and b in turn, or both halves. */
+TD_INLINE VF v_low_pairs(VF a, VF b)
+{
+    return _mm256_unpacklo_ps(a, b);
+}
+TD_INLINE VF v_high_pairs(VF a, VF b)
+{
+    return _mm256_unpackhi_ps(a, b);
+}
+TD_INLINE VF v_low_halves(VF a, VF b)
+{
+    return _mm256_shuffle_ps(a, b, 0x44);
+}
+TD_INLINE VF v_high_halves(VF a, VF b)
+{
+    return _mm256_shuffle_ps(a, b, 0xee);
+}
 TD_INLINE __m256 v_half(VF a)
 {
     return a;
@@ -296,19 +330,13 @@ TD_INLINE VF v_zero(void)
     return v_set1(0.0f);
 }
 
-TD_INLINE __m128 v_quarter(VF a)
-{
-    __m256 h = v_half(a);
-    return _mm_add_ps(_mm256_castps256_ps128(h), _mm256_extractf128_ps(h, 1));
-}
-
-/* The sums over the lanes of four vectors. */
+/* The sums over the lanes of four vectors: first within quarters of four lanes. */
 TD_INLINE __m128 v_sum4(VF a, VF b, VF c, VF d)
 {
-    __m128 p = v_quarter(a), q = v_quarter(b), r = v_quarter(c), s = v_quarter(d);
-    __m128 pq = _mm_add_ps(_mm_unpacklo_ps(p, q), _mm_unpackhi_ps(p, q));
-    __m128 rs = _mm_add_ps(_mm_unpacklo_ps(r, s), _mm_unpackhi_ps(r, s));
-    return _mm_add_ps(_mm_movelh_ps(pq, rs), _mm_movehl_ps(rs, pq));
+    VF ab = v_add(v_low_pairs(a, b), v_high_pairs(a, b));
+    VF cd = v_add(v_low_pairs(c, d), v_high_pairs(c, d));
+    __m256 h = v_half(v_add(v_low_halves(ab, cd), v_high_halves(ab, cd)));
+    return _mm_add_ps(_mm256_castps256_ps128(h), _mm256_extractf128_ps(h, 1));
 }
 
 TD_INLINE float v_sum(VF a)

@@ -24,9 +24,9 @@ enum {
     X86_PANEL_BYTES = 512 << 10, /* expanded weights that a thread works on at a time */
     X86_PANEL_ROWS = 256,        /* the most rows of it */
     X86_SAVE_FLOATS =
-        256 * 8 * 16,     /* sums of a panel whose rows are worked on in parts */
-    X86_LINE_GAP = 64,    /* between copied rows, against equal cache sets */
-    X86_AHEAD = 8 << 10,  /* bytes from what is used to what is fetched */
+        256 * 8 * 16,    /* sums of a panel whose rows are worked on in parts */
+    X86_LINE_GAP = 64,   /* between copied rows, against equal cache sets */
+    X86_AHEAD = 8 << 10, /* bytes from what is used to what is fetched */
     X86_STREAM_BYTES = 128 << 10, /* weights in one task when rows are few */
     X86_TINY_BYTES = 48 << 10,    /* less work than this is not worth waking threads */
     X86_ATTENTION_LINES = 48,     /* query vectors of a prompt that one thread takes */
