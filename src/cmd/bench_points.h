@@ -33,11 +33,11 @@ struct td_bench_points {
 };
 
 /* On standard output, as a table or as JSON. */
-void td_bench_print_table(const struct td_bench_points *p);
-void td_bench_print_json(const struct td_bench_points *p);
+void td_bench_print_table(const struct td_bench_points *b);
+void td_bench_print_json(const struct td_bench_points *b);
 
 /* Bars of the shares into a file, as SVG. TD_E_IO, TD_E_NOMEM. */
-enum td_status td_bench_plot(const struct td_bench_points *p, const char *path,
+enum td_status td_bench_plot(const struct td_bench_points *b, const char *path,
                              struct td_error *err);
 
 #endif
