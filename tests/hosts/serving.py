@@ -130,4 +130,5 @@ class Metronome:
             beats = [tuple(map(float, x.split())) for x in p.out.splitlines()
                      if len(x.split()) == 2]
             kept += sum(max(late, 0) for t, late in beats if t < at)
+        print(f"noticed after {at - self.began:.2f} s, {kept:.2f} s of them at a standstill")
         return at - self.began - kept
