@@ -58,7 +58,8 @@ struct td_check_line {
 struct td_cluster {
     int n;
     struct td_cluster_host *hosts; /* n */
-    char cidr[TD_FACT_ADDR];       /* the chosen network */
+    char cidr[TD_FACT_ADDR];       /* the chosen network; around several with routes
+                                      between them */
     struct td_link *links;         /* n * n, from * n + to; the diagonal is 0 */
     struct td_check_line *lines;   /* in the order in which they were found */
     int n_lines;

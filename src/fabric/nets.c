@@ -2,11 +2,13 @@
 /*
  * The choice of the one network. See nets.h.
  */
+#define _POSIX_C_SOURCE 200809L
 #include "fabric/nets.h"
 
 #include "base/mem.h"
 #include "fabric/resolve.h"
 
+#include <arpa/inet.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -128,15 +130,11 @@ static bool place(const struct td_cluster *c, int host, struct td_net *net)
     return m->iface != NULL;
 }
 
-static enum td_status add_net(const struct td_cluster *c, const char *cidr,
+/* An empty network behind the others; there is room for it. */
+static enum td_status new_net(const struct td_cluster *c, const char *cidr,
                               struct td_nets *out, struct td_error *err)
 {
     size_t n = (size_t)c->n;
-    for (int i = 0; i < out->n; i++)
-        if (strcmp(out->v[i].cidr, cidr) == 0)
-            return TD_OK;
-    if (out->n == TD_MAX_NETS)
-        return TD_OK;
     struct td_net *net = &out->v[out->n++];
     td_text_copy(net->cidr, sizeof(net->cidr), cidr);
     td_error_init(&net->e);
@@ -144,20 +142,35 @@ static enum td_status add_net(const struct td_cluster *c, const char *cidr,
     net->pairs = td_calloc(n * n, sizeof(*net->pairs));
     net->links = td_calloc(n * n, sizeof(*net->links));
     net->failed = td_calloc(n * n, sizeof(*net->failed));
-    if (!net->members || !net->pairs || !net->links || !net->failed)
-        return td_error_set(err, TD_E_NOMEM, "no memory for the networks of the hosts");
-    bool everywhere = true;
-    for (int h = 0; h < c->n; h++)
-        everywhere = place(c, h, net) && everywhere;
-    if (everywhere)
+    if (net->members && net->pairs && net->links && net->failed)
         return TD_OK;
-    out->n--;
+    return td_error_set(err, TD_E_NOMEM, "no memory for the networks of the hosts");
+}
+
+static void free_net(struct td_net *net)
+{
     td_free(net->members);
     td_free(net->pairs);
     td_free(net->links);
     td_free(net->failed);
     *net = (struct td_net){0};
-    return TD_OK;
+}
+
+static enum td_status add_net(const struct td_cluster *c, const char *cidr,
+                              struct td_nets *out, struct td_error *err)
+{
+    for (int i = 0; i < out->n; i++)
+        if (strcmp(out->v[i].cidr, cidr) == 0)
+            return TD_OK;
+    if (out->n == TD_MAX_NETS)
+        return TD_OK;
+    enum td_status s = new_net(c, cidr, out, err);
+    bool everywhere = s == TD_OK;
+    for (int h = 0; h < c->n && s == TD_OK; h++)
+        everywhere = place(c, h, &out->v[out->n - 1]) && everywhere;
+    if (s == TD_OK && !everywhere)
+        free_net(&out->v[--out->n]);
+    return s;
 }
 
 /* The interface of a host that has this address, and could meet others with it. */
@@ -228,13 +241,139 @@ enum td_status td_nets_find(const struct td_cluster *c, const char *fabric,
 
 void td_nets_release(struct td_nets *nets)
 {
-    for (int i = 0; i < nets->n; i++) {
-        td_free(nets->v[i].members);
-        td_free(nets->v[i].pairs);
-        td_free(nets->v[i].links);
-        td_free(nets->v[i].failed);
-    }
+    for (int i = 0; i < nets->n; i++)
+        free_net(&nets->v[i]);
     *nets = (struct td_nets){0};
+}
+
+/* ---- routes ------------------------------------------------------------------------- */
+
+enum { MOST_WAYS = 4096 }; /* combinations of addresses that are looked at */
+
+/* The next address of a host that others could be reached from, from `k` on; -1: none. */
+static int64_t next_address(const struct td_facts *f, int64_t k)
+{
+    for (; k < f->n_addrs; k++) {
+        const struct td_iface *i = usable(f, &f->addrs[k]);
+        if (i && i->up && i->carrier && !td_iface_is_private(i))
+            return k;
+    }
+    return -1;
+}
+
+/* Does a host send what is for `to` out of the interface of its address `own`? */
+static bool sends_to(const struct td_facts *f, const struct td_address *own,
+                     const char *to)
+{
+    if (td_addr_in(to, own->cidr))
+        return true;
+    for (int64_t k = 0; k < f->n_routes; k++) {
+        const struct td_route *r = &f->routes[k];
+        if (strcmp(r->iface, own->iface) == 0 && *r->via &&
+            (strcmp(r->to, "default") == 0 || td_addr_in(to, r->to)))
+            return true;
+    }
+    return false;
+}
+
+static bool all_send(const struct td_cluster *c, const int64_t *at)
+{
+    for (int i = 0; i < c->n; i++)
+        for (int j = 0; j < c->n; j++)
+            if (i != j && !sends_to(c->hosts[i].facts, &c->hosts[i].facts->addrs[at[i]],
+                                    c->hosts[j].facts->addrs[at[j]].text))
+                return false;
+    return true;
+}
+
+/* The network of so many bits that an IPv4 address is in. */
+static void network_of(const char *addr, int bits, char cidr[TD_FACT_ADDR])
+{
+    unsigned char a[4] = {0};
+    (void)inet_pton(AF_INET, addr, a);
+    for (int i = bits; i < 32; i++)
+        a[i / 8] &= (unsigned char)~(0x80 >> i % 8);
+    (void)snprintf(cidr, TD_FACT_ADDR, "%d.%d.%d.%d/%d", a[0], a[1], a[2], a[3], bits);
+}
+
+/* The smallest CIDR around the addresses at[]; false when it holds anything else of a
+ * host, or loopback. */
+static bool around(const struct td_cluster *c, const int64_t *at,
+                   char cidr[TD_FACT_ADDR])
+{
+    const char *first = c->hosts[0].facts->addrs[at[0]].text;
+    for (int bits = 31; bits > 0; bits--) {
+        bool all = true;
+        network_of(first, bits, cidr);
+        for (int h = 1; h < c->n && all; h++)
+            all = td_addr_in(c->hosts[h].facts->addrs[at[h]].text, cidr);
+        if (!all)
+            continue;
+        for (int h = 0; h < c->n; h++) {
+            const struct td_facts *f = c->hosts[h].facts;
+            for (int64_t k = 0; k < f->n_addrs; k++)
+                if (k != at[h] && td_addr_in(f->addrs[k].text, cidr))
+                    return false;
+        }
+        return true; /* 127.0.0.1 is among the addresses of each */
+    }
+    return false;
+}
+
+static bool in_one_network(const struct td_cluster *c, const int64_t *at)
+{
+    const char *first = c->hosts[0].facts->addrs[at[0]].cidr;
+    for (int h = 1; h < c->n; h++)
+        if (strcmp(c->hosts[h].facts->addrs[at[h]].cidr, first) != 0)
+            return false;
+    return true;
+}
+
+static enum td_status add_routed(const struct td_cluster *c, const int64_t *at,
+                                 struct td_nets *out, struct td_error *err)
+{
+    char cidr[TD_FACT_ADDR];
+    if (in_one_network(c, at) || !all_send(c, at) || !around(c, at, cidr))
+        return TD_OK;
+    enum td_status s = new_net(c, cidr, out, err);
+    for (int h = 0; h < c->n && s == TD_OK; h++) {
+        const struct td_address *a = &c->hosts[h].facts->addrs[at[h]];
+        struct td_net_member *m = &out->v[out->n - 1].members[h];
+        m->iface = td_facts_iface(c->hosts[h].facts, a->iface);
+        td_text_copy(m->addr, sizeof(m->addr), a->text);
+    }
+    return s;
+}
+
+/* The next combination, like the digits of a number; false behind the last. */
+static bool next_way(const struct td_cluster *c, int64_t *at)
+{
+    for (int h = c->n - 1; h >= 0; h--) {
+        const struct td_facts *f = c->hosts[h].facts;
+        at[h] = next_address(f, at[h] + 1);
+        if (at[h] >= 0)
+            return true;
+        at[h] = next_address(f, 0);
+    }
+    return false;
+}
+
+enum td_status td_nets_find_routed(const struct td_cluster *c, struct td_nets *out,
+                                   struct td_error *err)
+{
+    int64_t at[TD_MAX_RANKS] = {0};
+    enum td_status s = TD_OK;
+    bool more = true;
+    *out = (struct td_nets){.n_hosts = c->n};
+    for (int h = 0; h < c->n; h++) {
+        at[h] = next_address(c->hosts[h].facts, 0);
+        more = more && at[h] >= 0;
+    }
+    for (int k = 0; k < MOST_WAYS && more && s == TD_OK && out->n < TD_MAX_NETS; k++) {
+        s = add_routed(c, at, out, err);
+        more = next_way(c, at);
+    }
+    return s;
 }
 
 /* ---- reachable in both directions? -------------------------------------------------- */

@@ -11,7 +11,9 @@
  *     td_nets_choose()    refuses those that are broken or slow, takes the best
  *
  * A network is four octets and a mask that host 0 is in. Private bridges of container
- * engines, which exist on every host separately, are none.
+ * engines, which exist on every host separately, are none. Where no network that hosts
+ * share works, td_nets_find_routed() names addresses with routes between them, which then
+ * go through the same steps: their "network" is the smallest CIDR that holds them.
  */
 #ifndef TD_FABRIC_NETS_H
 #define TD_FABRIC_NETS_H
@@ -54,6 +56,12 @@ struct td_nets {
 enum td_status td_nets_find(const struct td_cluster *c, const char *fabric,
                             struct td_nets *out, struct td_error *err);
 void td_nets_release(struct td_nets *nets);
+
+/* Combinations of an address of each host, not all in one network, such that every host
+ * has routes to the others' out of the interface of its own, and the smallest CIDR around
+ * them holds no other address of theirs: Open MPI is given that. None is no error. */
+enum td_status td_nets_find_routed(const struct td_cluster *c, struct td_nets *out,
+                                   struct td_error *err);
 
 /* Does one of them connect all hosts? */
 bool td_nets_any_connects(const struct td_nets *nets);

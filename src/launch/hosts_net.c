@@ -269,23 +269,58 @@ static void mention_others(struct td_cluster *c, const struct td_nets *nets)
     }
 }
 
+/* Tries and measures networks; false when an agent failed meanwhile. */
+static bool examine_nets(struct td_join *j, struct td_nets *nets,
+                         const struct places *places, int *left)
+{
+    *left = 0;
+    if (nets->n == 0)
+        return true;
+    if (!try_all(j, nets, places))
+        return false;
+    *left = td_nets_reach(nets, j->c);
+    return *left == 0 || measure_all(j, nets, places);
+}
+
+/* Where nothing that the hosts share works: addresses with routes between them take the
+ * place of `nets`, if there are any that work. False as above. */
+static bool try_routes(struct td_join *j, struct td_nets *nets,
+                       const struct places *places)
+{
+    struct td_nets routed;
+    struct td_error e;
+    int left = 0;
+    td_error_init(&e);
+    bool all = true;
+    if (td_nets_find_routed(j->c, &routed, &e) == TD_OK)
+        all = examine_nets(j, &routed, places, &left);
+    if (left > 0 && td_nets_choose(&routed, j->c, &e) >= 0) {
+        struct td_nets old = *nets;
+        *nets = routed;
+        routed = old;
+    }
+    td_nets_release(&routed);
+    return all;
+}
+
 void td_join_network(struct td_join *j)
 {
     struct td_nets nets;
     struct td_error e;
     struct places *places = td_calloc((size_t)j->c->n, sizeof(*places));
+    int best = -1, left = 0;
     td_error_init(&e);
-    int best = -1;
     enum td_status s = td_nets_find(j->c, j->fabric, &nets, &e);
-    if (s == TD_OK && !places)
+    bool routes = !j->fabric && (s == TD_OK || s == TD_E_NETWORK);
+    if (!places)
         s = td_error_set(&e, TD_E_NOMEM, "no memory for the networks of the hosts");
-    if (s != TD_OK)
+    if (!places || (s != TD_OK && !routes))
         goto out;
-    if (!listen_everywhere(j, places) || !try_all(j, &nets, places))
+    if (!listen_everywhere(j, places) || !examine_nets(j, &nets, places, &left))
         goto out;
-    if (td_nets_reach(&nets, j->c) > 0 && !measure_all(j, &nets, places))
+    if (left == 0 && routes && !try_routes(j, &nets, places))
         goto out;
-    best = td_nets_choose(&nets, j->c, &e);
+    best = nets.n ? td_nets_choose(&nets, j->c, &e) : -1;
     if (best >= 0)
         adopt(j->c, &nets, best);
     if (best >= 0)

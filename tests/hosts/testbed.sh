@@ -20,6 +20,8 @@
 #                        routed: it works
 #       --names KIND     trap (default), fabric, or loopback (a host's own name is
 #                        127.0.1.1, as Debian has it)
+#       --routed         each host's fabric is a network of its own, 192.168.200.0/24,
+#                        192.168.201.0/24, ..., with a router between them
 #       --spread         host i has all cores (default: core i modulo their number)
 #       --owner PID      ends when this process does (default: who called)
 #
@@ -59,10 +61,11 @@ die() {
 }
 
 name() { echo "spark-$1"; }
+subnet() { [ -e "$T/routed" ] && echo $((199 + $1)) || echo 200; }
 addr() {
     case $2 in
     mgmt) echo "10.1.230.$((179 + $1))" ;;
-    fabric) echo "192.168.200.$((11 + $1))" ;;
+    fabric) echo "192.168.$(subnet "$1").$((11 + $1))" ;;
     *) die "no network $2" ;;
     esac
 }
@@ -223,7 +226,13 @@ wire() { # I N MGMT
     "${on[@]}" link set mgmt up
     "${on[@]}" link set fabric up
     switch ip link set "m$i" up
-    switch ip link set "f$i" master fabric up
+    if [ -e "$T/routed" ]; then
+        switch ip addr add "192.168.$(subnet "$i").1/24" dev "f$i"
+        switch ip link set "f$i" up
+        "${on[@]}" route add 192.168.0.0/16 via "192.168.$(subnet "$i").1"
+    else
+        switch ip link set "f$i" master fabric up
+    fi
     case $kind in
     isolated | noroute) ;;
     routed) switch ip link set "m$i" master mgmt ;;
@@ -252,6 +261,7 @@ keep() { # N MGMT NAMES SPREAD OWNER
     switch ip link add mgmt type bridge
     switch ip link set fabric up
     switch ip link set mgmt up
+    switch sh -c 'echo 1 >/proc/sys/net/ipv4/ip_forward'
     for ((i = 1; i <= n; i++)); do
         h=$(name "$i") core=
         mkdir "$T/$h"
@@ -316,7 +326,7 @@ sweep() {
 }
 
 up() {
-    local n=2 mgmt=isolated names=trap spread=0 owner=$PPID i
+    local n=2 mgmt=isolated names=trap spread=0 routed=0 owner=$PPID i
     while [ $# -gt 0 ]; do
         case $1 in
         --hosts) n=$2 && shift ;;
@@ -324,6 +334,7 @@ up() {
         --names) names=$2 && shift ;;
         --owner) owner=$2 && shift ;;
         --spread) spread=1 ;;
+        --routed) routed=1 ;;
         *) die "no flag $1" ;;
         esac
         shift
@@ -333,6 +344,7 @@ up() {
     sweep
     T=$(mktemp -d "${TMPDIR:-/tmp}/tandem-hosts-XXXXXX")
     mkdir "$T/shared" "$T/files"
+    [ $routed = 0 ] || touch "$T/routed"
     export TESTBED=$T
     setsid "$me" keep "$n" "$mgmt" "$names" "$spread" "$owner" \
         </dev/null >"$T.log" 2>&1 &

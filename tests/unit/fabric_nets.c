@@ -437,6 +437,82 @@ static void pins_for_every_layer(void **state)
     td_cluster_release(&c);
 }
 
+/* ---- routes -------------------------------------------------------------------------- */
+
+/* The fast network is one for each host, with routes "to" between them. */
+static void setup_routes(struct td_cluster *c, const char *to)
+{
+    setup_cluster(c);
+    for (int h = 0; h < HOSTS; h++) {
+        struct td_facts *f = c->hosts[h].facts;
+        struct td_address *a = &f->addrs[2];
+        struct td_route *r = &f->routes[f->n_routes++];
+        (void)snprintf(a->text, sizeof(a->text), "192.168.%d.%d", 200 + h, 12 + h);
+        (void)snprintf(a->cidr, sizeof(a->cidr), "192.168.%d.0/24", 200 + h);
+        (void)snprintf(r->to, sizeof(r->to), "%s", to);
+        (void)snprintf(r->via, sizeof(r->via), "192.168.%d.1", 200 + h);
+        (void)snprintf(r->iface, sizeof(r->iface), "fabric");
+    }
+}
+
+static int routed(struct td_cluster *c)
+{
+    struct td_nets nets;
+    assert_int_equal(td_nets_find_routed(c, &nets, NULL), TD_OK);
+    int n = nets.n;
+    if (n > 0) {
+        assert_string_equal(nets.v[0].cidr, "192.168.200.0/22");
+        assert_string_equal(nets.v[0].members[2].addr, "192.168.202.14");
+        assert_string_equal(nets.v[0].members[2].iface->name, "fabric");
+    }
+    end_all(c, &nets);
+    return n;
+}
+
+static void networks_with_routes_between(void **state)
+{
+    struct td_cluster c;
+    (void)state;
+    setup_routes(&c, "192.168.0.0/16");
+    assert_int_equal(routed(&c), 1);
+    setup_routes(&c, "default");
+    assert_int_equal(routed(&c), 1);
+
+    /* none of it: one network, a route that leads elsewhere, out of another interface,
+     * without a gateway, a cable that is not in, something else in between */
+    setup_cluster(&c);
+    assert_int_equal(routed(&c), 0);
+    setup_routes(&c, "192.168.201.0/24");
+    assert_int_equal(routed(&c), 0);
+    setup_routes(&c, "default");
+    (void)snprintf(c.hosts[1].facts->routes[0].iface, TD_FACT_IFNAME, "mgmt");
+    assert_int_equal(routed(&c), 0);
+    setup_routes(&c, "default");
+    *c.hosts[1].facts->routes[0].via = 0;
+    assert_int_equal(routed(&c), 0);
+    setup_routes(&c, "default");
+    c.hosts[2].facts->ifaces[2].carrier = false;
+    assert_int_equal(routed(&c), 0);
+    setup_routes(&c, "default");
+    add_iface(c.hosts[1].facts, "other", "192.168.203.7", 24, 0);
+    assert_int_equal(routed(&c), 0);
+}
+
+static void no_memory_for_routes(void **state)
+{
+    (void)state;
+    for (long n = 1; n <= 4; n++) {
+        struct td_cluster c;
+        struct td_nets nets;
+        setup_routes(&c, "default");
+        td_mem_fail_at(n);
+        enum td_status s = td_nets_find_routed(&c, &nets, NULL);
+        td_mem_fail_at(0);
+        assert_int_equal(s, TD_E_NOMEM);
+        end_all(&c, &nets);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -450,6 +526,8 @@ int main(void)
         cmocka_unit_test(bad_hosts_do_not),
         cmocka_unit_test(gpus_and_rdma),
         cmocka_unit_test(pins_for_every_layer),
+        cmocka_unit_test(networks_with_routes_between),
+        cmocka_unit_test(no_memory_for_routes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
