@@ -18,7 +18,7 @@ int cuGetProcAddress_v2(const char *name, void *to, int version, uint64_t flags,
 static int number(const char *name, int without)
 {
     const char *text = getenv(name);
-    return text ? atoi(text) : without;
+    return text ? (int)strtol(text, NULL, 10) : without;
 }
 
 static int fails(void)
