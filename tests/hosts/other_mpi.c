@@ -6,7 +6,7 @@
 
 int MPI_Get_library_version(char *text, int *n)
 {
-    (void)strcpy(text, NAME);
-    *n = (int)strlen(text);
+    memcpy(text, NAME, sizeof(NAME));
+    *n = (int)sizeof(NAME) - 1;
     return 0;
 }
