@@ -158,9 +158,10 @@ struct td_facts {
     int64_t model_bytes; /* of its safetensors files */
 };
 
-/* Reads everything but the host's own name and the model's files (`launch` adds those) into an all-zero record.
- * proc, sys and var are read below `root` ("" for this host; tests give recorded trees);
- * what only system calls tell is this host's. Not knowing something is no failure. */
+/* Reads everything but the addresses of the host's own name (td_facts_read_name()) and
+ * the model's files (`launch` adds those) into an all-zero record. proc, sys and var
+ * are read below `root` ("" for this host; tests give recorded trees); what only system
+ * calls tell is this host's. Not knowing something is no failure. */
 void td_facts_read(const char *root, struct td_facts *f);
 
 /* The addresses that the host's own name leads to; may wait for a name server. */

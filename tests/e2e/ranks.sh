@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Ranks as processes under mpirun, on this host: answers equal to those of one rank and to
-# the reference's, what is refused before loading, and ranks that are killed or stopped while they work or wait.
+# the reference's, what is refused before loading, and ranks that are killed or stopped
+# while they work or wait.
 . tests/e2e/common.bash
 
 model=models/lexicon
