@@ -32,13 +32,13 @@ const struct td_cmd td_cmd_bench = {
     .usage = "bench [MODEL | --url URL]",
     .summary = "speed of a model on this host, or of any server with OpenAI's API",
     .details =
-        "With MODEL: the time of prompts and of decode steps, by operation, and the "
-        "share "
-        "of this\nprocessor's limits (measured in the same run) that they reach.\n\n"
+        "With MODEL: the time of prompts and of decode steps, by operation, and their "
+        "share of what\nthis processor or GPU can do at best, measured in the same "
+        "run.\n\n"
         "Without: keeps --concurrency requests on their way (a closed loop), each with "
         "a "
-        "prompt that no cache\nknows, greedy, streamed. Prints tokens per second, "
-        "and p50, p90 and p99 of the time to the\nfirst token, between tokens and "
-        "to the end; and what was not answered, by its reason.",
+        "prompt that\nno cache knows, greedy, streamed. Prints tokens per second, and "
+        "p50, p90 and p99 of the time\nto the first token, between tokens and to the "
+        "end; and what was not answered, by its reason.",
     .run = run,
 };

@@ -15,8 +15,8 @@ enum td_status td_bench_url(const struct td_conf *conf, struct td_error *err);
 /* Measures the model in conf's first argument on this host, and prints it. */
 enum td_status td_bench_model(const struct td_conf *conf, struct td_error *err);
 
-/* The engine that td_bench_model() opens. Errors: TD_E_USAGE, TD_E_LIMIT for lists that
- * cannot be measured. */
+/* The engine that td_bench_model() opens. TD_E_USAGE for lists that cannot be
+ * measured. */
 enum td_status td_bench_engine(const struct td_conf *conf, struct td_engine_params *out,
                                struct td_error *err);
 

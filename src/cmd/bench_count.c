@@ -8,11 +8,10 @@
 #include "cmd/bench_count.h"
 
 #include "base/clock.h"
+#include "base/limits.h"
 #include "base/mem.h"
 
 #include <string.h>
-
-enum { MAX_EXPERTS = 1024 };
 
 const char *const td_bench_op_names[TD_BENCH_OPS] = {
     "embed", "norm",       "linear", "qkv",   "attention", "conv",
@@ -128,7 +127,7 @@ static void count_delta(struct td_dev *dev, const struct td_delta_args *a)
 static void count_experts(struct td_dev *dev, const struct td_experts_args *a)
 {
     double start = begun(dev), bytes = 0, work = 0;
-    bool used[MAX_EXPERTS] = {false};
+    bool used[TD_MAX_EXPERTS] = {false};
     int32_t rows = real(a->rows);
     counter.inner.experts(dev, a);
     double seconds = begun(dev) - start;
@@ -136,7 +135,7 @@ static void count_experts(struct td_dev *dev, const struct td_experts_args *a)
     double one =
         matrix_bytes(&a->gate[0]) + matrix_bytes(&a->up[0]) + matrix_bytes(&a->down[0]);
     for (int32_t c = 0; c < rows * a->k; c++) {
-        bool *u = &used[id[c] % MAX_EXPERTS];
+        bool *u = &used[id[c]];
         bytes += *u ? 0 : one;
         *u = true;
     }

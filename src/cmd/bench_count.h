@@ -43,8 +43,7 @@ void td_bench_count_end(struct td_dev *dev);
 /* Counts from 0, the first `real` rows of each forward: those behind are padding. */
 void td_bench_count_anew(int32_t real);
 
-/* What was counted, [TD_BENCH_OPS].
- * Borrowed until counting goes on. */
+/* What was counted, [TD_BENCH_OPS]. Borrowed until counting goes on. */
 const struct td_bench_count *td_bench_counts(void);
 
 #endif

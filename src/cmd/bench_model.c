@@ -26,7 +26,8 @@ enum {
     BEHIND = 64,  /* tokens behind the context: all steps that are made */
     APART = 97,   /* tokens between the beginnings of two sequences */
     ROWS = 2048,  /* of a prompt in a forward, at most, when nothing is asked for */
-    MOST = 1 << 20
+    MOST_TOKENS = 1 << 20,
+    MOST_SEQUENCES = 4096 /* as --max-num-seqs */
 };
 
 struct list {
@@ -48,20 +49,20 @@ struct bench {
     struct td_bench_points out;
 };
 
-static enum td_status read_list(const char *text, const char *option, struct list *to,
-                                struct td_error *err)
+static enum td_status read_list(const char *text, const char *option, int most,
+                                struct list *to, struct td_error *err)
 {
     const char *p = text;
     *to = (struct list){0};
     while (*p) {
         char *end;
         long v = strtol(p, &end, 10);
-        if (end == p || v < 1 || v > MOST || (*end && *end != ',') ||
+        if (end == p || v < 1 || v > most || (*end && *end != ',') ||
             to->n == TD_BENCH_LIST)
             return td_error_set(err, TD_E_USAGE,
-                                "%s takes up to %d whole numbers above 0 with commas, "
-                                "not \"%.100s\"",
-                                option, TD_BENCH_LIST, text);
+                                "%s takes up to %d whole numbers from 1 to %d with "
+                                "commas, not \"%.100s\"",
+                                option, TD_BENCH_LIST, most, text);
         to->v[to->n++] = (int32_t)v;
         to->most = TD_MAX(to->most, (int32_t)v);
         p = *end ? end + 1 : end;
@@ -268,14 +269,13 @@ static enum td_status measure_point(struct bench *b, struct td_bench_point p,
                                     struct td_error *err)
 {
     enum td_status s = limits(b, &p, err);
-    if (s == TD_OK && b->out.host) {
+    if (s == TD_OK && b->out.host)
         s = count_begin(b, err);
-        if (s != TD_OK)
-            return s;
+    if (s != TD_OK)
+        return s;
+    if (b->out.host)
         count_anew(b, INT32_MAX);
-    }
-    if (s == TD_OK)
-        s = p.decode ? time_steps(b, &p, err) : time_prompts(b, &p, err);
+    s = p.decode ? time_steps(b, &p, err) : time_prompts(b, &p, err);
     if (b->out.host)
         count_end(b, &p, p.decode ? STEPS : PROMPTS);
     else if (s == TD_OK)
@@ -318,13 +318,14 @@ static enum td_status measure(struct bench *b, struct td_error *err)
 static enum td_status read_lists(struct lists *l, const struct td_conf *conf,
                                  struct td_error *err)
 {
-    enum td_status s =
-        read_list(td_conf_str(conf, TD_O_BATCH), "--batch", &l->batch, err);
+    enum td_status s = read_list(td_conf_str(conf, TD_O_BATCH), "--batch",
+                                 MOST_SEQUENCES, &l->batch, err);
     if (s == TD_OK)
-        s = read_list(td_conf_str(conf, TD_O_PROMPT), "--prompt", &l->prompt, err);
+        s = read_list(td_conf_str(conf, TD_O_PROMPT), "--prompt", MOST_TOKENS,
+                      &l->prompt, err);
     if (s == TD_OK && td_conf_is_set(conf, TD_O_CONTEXT))
-        return read_list(td_conf_str(conf, TD_O_CONTEXT), "--context", &l->context,
-                         err);
+        return read_list(td_conf_str(conf, TD_O_CONTEXT), "--context", MOST_TOKENS,
+                         &l->context, err);
     l->context = l->prompt;
     return s;
 }
