@@ -11,6 +11,8 @@
 #include "cmd/options.h"
 #include "cmd/term.h"
 #include "cmd/world.h"
+#include "launch/hostlist.h"
+#include "launch/hosts.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -67,6 +69,17 @@ static enum td_status read_options(struct td_conf *conf, const struct td_cmd *cm
     return s;
 }
 
+/* A single name in --hosts is this machine's, or a mistake. */
+static enum td_status check_host(const struct td_conf *conf, const struct td_cmd *cmd,
+                                 struct td_error *err)
+{
+    const char *hosts = td_conf_str(conf, TD_O_HOSTS);
+    if (!(cmd->verb & TD_VERBS_HOSTS) || !hosts || !*hosts ||
+        td_hostlist_several(hosts))
+        return TD_OK;
+    return td_hosts_alone(hosts, err);
+}
+
 static int report(const struct td_cmd *cmd, struct td_error *err)
 {
     (void)fflush(stdout);
@@ -97,6 +110,7 @@ static int run_verb(const struct td_cmd *cmd, int argc, char **argv)
     int code = TD_EXIT_FAILED;
     td_error_init(&err);
     if (read_options(&conf, cmd, argc, argv, &err) == TD_OK &&
+        check_host(&conf, cmd, &err) == TD_OK &&
         td_cmd_join(&conf, cmd, &err) == TD_OK) {
         if (td_conf_bool(&conf, TD_O_HELP) && cmd != &td_cmd_help) {
             conf.args[0] = argv[-1];

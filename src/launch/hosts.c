@@ -6,6 +6,7 @@
 #define _XOPEN_SOURCE 700 /* realpath */
 #include "launch/hosts_int.h"
 
+#include "base/buf.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "fabric/judge.h"
@@ -127,10 +128,14 @@ static enum td_status nobody_is_here(const struct td_cluster *c, const char *sel
 {
     td_error_set(err, TD_E_HOSTS, "this machine (%s) is not among the hosts", self);
     td_error_why(err,
-                 "rank 0 runs where tandem is started; none of the %d names leads to "
-                 "an address of this machine",
-                 c->n);
-    td_error_fix(err, "add it: --hosts %s,%s", self, c->hosts[0].name);
+                 "rank 0 runs where tandem is started; no name of the list leads to an "
+                 "address of this machine");
+    struct td_buf list;
+    td_buf_init(&list, (size_t)TD_MAX_RANKS * TD_FACT_TEXT);
+    for (int i = 0; i < c->n; i++)
+        td_buf_addf(&list, ",%s", c->hosts[i].name);
+    td_error_fix(err, "add it: --hosts %s%s", self, list.len ? list.p : ",...");
+    td_buf_release(&list);
     return TD_E_HOSTS;
 }
 
@@ -167,6 +172,16 @@ static enum td_status order(struct td_cluster *c, double seconds, struct td_erro
     }
     td_facts_release(net);
     td_free(net);
+    return s;
+}
+
+enum td_status td_hosts_alone(const char *host, struct td_error *err)
+{
+    struct td_cluster c = {0};
+    enum td_status s = split(host, &c, err);
+    if (s == TD_OK)
+        s = order(&c, all_names_seconds, err);
+    td_cluster_release(&c);
     return s;
 }
 

@@ -31,11 +31,16 @@ struct td_join_options {
                              of this model folder; NULL: do not */
 };
 
-/* Looks at the hosts of a list "a,b,c" (names or addresses, or as hostlist.h has it; NULL or "": this machine
- * alone), judges what was found, and keeps going where that is possible: TD_OK means
- * that out->lines tells the whole story, which may well contain failures. Whichever entry
- * is this machine becomes hosts[0]. Errors only when nothing can be looked at: TD_E_HOSTS (no entry is
- * this machine, or one is given twice), TD_E_USAGE, TD_E_NOMEM, TD_E_IO. */
+/* Is the only host of a list this machine? Nothing is started. TD_E_HOSTS: it is not;
+ * TD_E_USAGE, TD_E_NOMEM. */
+enum td_status td_hosts_alone(const char *host, struct td_error *err);
+
+/* Looks at the hosts of a list "a,b,c" (names or addresses, or as hostlist.h has it; NULL
+ * or "": this machine alone), judges what was found, and keeps going where that is
+ * possible: TD_OK means that out->lines tells the whole story, which may well contain
+ * failures. Whichever entry is this machine becomes hosts[0]. Errors only when nothing can
+ * be looked at: TD_E_HOSTS (no entry is this machine, or one is given twice), TD_E_USAGE,
+ * TD_E_NOMEM, TD_E_IO. */
 enum td_status td_cluster_examine(const char *hosts, const struct td_join_options *o,
                                   struct td_cluster *out, struct td_error *err);
 

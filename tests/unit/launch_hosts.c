@@ -44,6 +44,18 @@ static void lists_that_cannot_be_used(void **state)
     }
 }
 
+static void a_single_host_is_this_machine(void **state)
+{
+    struct td_error err;
+    (void)state;
+    td_error_init(&err);
+    assert_int_equal(td_hosts_alone("127.0.0.1", &err), TD_OK);
+    assert_int_equal(td_hosts_alone("198.51.100.1", &err), TD_E_HOSTS);
+    assert_non_null(strstr(err.fix, ",198.51.100.1"));
+    td_error_init(&err);
+    assert_int_equal(td_hosts_alone("a[1-", &err), TD_E_USAGE);
+}
+
 static void memory_is_short(void **state)
 {
     (void)state;
@@ -63,6 +75,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lists_that_cannot_be_used),
+        cmocka_unit_test(a_single_host_is_this_machine),
         cmocka_unit_test(memory_is_short),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
