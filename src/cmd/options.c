@@ -64,9 +64,10 @@ struct td_engine_params td_options_server(const struct td_conf *conf, const char
     if (td_conf_is_set(conf, TD_O_MAX_NUM_BATCHED_TOKENS))
         p.max_rows = (int32_t)(td_conf_int(conf, TD_O_MAX_NUM_BATCHED_TOKENS) /
                                TD_CHUNK * TD_CHUNK);
-    p.prefix_cache = td_conf_is_set(conf, TD_O_PREFIX_CACHE)
-                         ? td_conf_int(conf, TD_O_PREFIX_CACHE)
-                         : td_plan_prefix_bytes(config);
+    if (td_conf_is_set(conf, TD_O_PREFIX_CACHE))
+        p.prefix_cache = td_conf_int(conf, TD_O_PREFIX_CACHE);
+    else if (config)
+        p.prefix_cache = td_plan_prefix_bytes(config);
     p.serves = true;
     return p;
 }

@@ -177,7 +177,8 @@ extern const struct td_opt_hint td_option_hints[];
 struct td_engine_params td_options_engine(const struct td_conf *conf,
                                           const char *model);
 
-/* The same for a server's engine, with the options of TD_VERBS_PLAN_N. */
+/* The same for a server's engine, with the options of TD_VERBS_PLAN_N. Without a `config`
+ * there is no prefix cache unless --prefix-cache says so. */
 struct td_engine_params td_options_server(const struct td_conf *conf, const char *model,
                                           const struct td_config *config);
 

@@ -221,7 +221,7 @@ static void on_event(void *self, const char *line, size_t n)
  * mpirun says is in the report. */
 static void on_words(void *self, int rank, const char *line, size_t n)
 {
-    static const char *const ours[] = {"error   ", "cause   ", "fix     "};
+    static const char *const ours[] = {"error   ", "cause   ", "fix     ", "usage   "};
     for (size_t i = 0; i < TD_COUNT(ours); i++)
         if (n > 8 && memcmp(line, ours[i], 8) == 0)
             return;

@@ -46,13 +46,7 @@ static int run(struct td_conf *conf, struct td_error *err)
         return TD_EXIT_USAGE;
     }
     td_log_set_rank(0);
-    p.engine = td_options_engine(conf, conf->args[0]);
-    p.engine.max_seqs = (int32_t)td_conf_int(conf, TD_O_MAX_NUM_SEQS);
-    if (td_conf_is_set(conf, TD_O_MAX_NUM_BATCHED_TOKENS))
-        p.engine.max_rows = (int32_t)(td_conf_int(conf, TD_O_MAX_NUM_BATCHED_TOKENS) /
-                                      TD_CHUNK * TD_CHUNK);
-    if (td_conf_is_set(conf, TD_O_PREFIX_CACHE))
-        p.engine.prefix_cache = td_conf_int(conf, TD_O_PREFIX_CACHE);
+    p.engine = td_options_server(conf, conf->args[0], NULL);
     p.vocab = (int32_t)td_conf_int(conf, TD_O_VOCAB);
     enum td_status s = connect_to(td_conf_str(conf, TD_O_SOCKET), &p.fd, err);
     if (s == TD_OK)
