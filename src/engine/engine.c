@@ -169,7 +169,7 @@ static enum td_status load(struct td_engine *e, struct td_error *err)
     if (s == TD_OK) {
         td_touch_start(&touch, e->dev, &e->cache, &e->comm->progress);
         s = td_model_load(e->model, &opts, &e->load, err);
-        td_touch_end(&touch);
+        td_touch_end(&touch, s == TD_OK);
     }
     if (e->params.world) /* others may take longer */
         td_world_wait_load(e->params.world, e->load.seconds);

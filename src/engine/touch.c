@@ -58,15 +58,19 @@ void td_touch_start(struct td_touch *t, const struct td_dev *dev,
         t->n++;
 }
 
-void td_touch_end(struct td_touch *t)
+void td_touch_end(struct td_touch *t, bool needed)
 {
     if (!t->cache)
         return;
-    (void)touch(t); /* also what no thread could be started for */
+    if (needed)
+        (void)touch(t); /* also what no thread could be started for */
+    else
+        atomic_store(&t->next, t->bytes / PIECE + 1);
     for (int i = 0; i < t->n; i++)
         (void)pthread_join(t->threads[i], NULL);
-    td_event("touched", (struct td_num[]){{"bytes", (double)t->bytes},
-                                          {"seconds", atomic_load(&t->seconds)},
-                                          {NULL, 0}});
+    if (needed)
+        td_event("touched", (struct td_num[]){{"bytes", (double)t->bytes},
+                                              {"seconds", atomic_load(&t->seconds)},
+                                              {NULL, 0}});
     t->cache = NULL;
 }

@@ -6,7 +6,7 @@
  *
  *     td_touch_start(&t, dev, &cache, &beat);
  *     td_model_load(...)
- *     td_touch_end(&t);
+ *     td_touch_end(&t, ok);
  */
 #ifndef TD_ENGINE_TOUCH_H
 #define TD_ENGINE_TOUCH_H
@@ -36,7 +36,8 @@ struct td_touch {
 void td_touch_start(struct td_touch *t, const struct td_dev *dev,
                     struct td_cache *cache, atomic_ullong *beat);
 
-/* Touches what is left, waits, and emits the event "touched" with bytes and seconds. */
-void td_touch_end(struct td_touch *t);
+/* Touches what is left, waits, and emits the event "touched" with bytes and seconds. If the
+ * caches are not `needed`, because the load failed, it leaves the rest and only waits. */
+void td_touch_end(struct td_touch *t, bool needed);
 
 #endif

@@ -65,10 +65,10 @@ static void every_page_is_touched(void **state)
         assert_true(resident(&c) < all_pages());
         td_touch_start(&t, &dev, &c, &beat);
         assert_int_equal(t.n, threads);
-        td_touch_end(&t);
+        td_touch_end(&t, true);
         assert_int_equal(resident(&c), all_pages());
         assert_int_equal(atomic_load(&beat), 3); /* pieces of 64 MiB */
-        td_touch_end(&t);                        /* nothing is left to do */
+        td_touch_end(&t, true);                  /* nothing is left to do */
         release(&c);
     }
 }
@@ -81,8 +81,26 @@ static void a_gpu_has_touched_its_own(void **state)
     (void)state;
     make(&c);
     td_touch_start(&t, &dev, &c, NULL);
-    td_touch_end(&t);
+    td_touch_end(&t, true);
     assert_true(resident(&c) < all_pages());
+    release(&c);
+}
+
+/* A load that failed waits for the piece that is in work, not for gigabytes. */
+static void what_is_not_needed_is_left(void **state)
+{
+    struct td_dev dev = {.host = true, .threads = 0};
+    struct td_touch t;
+    struct td_cache c;
+    (void)state;
+    make(&c);
+    for (int threads = 0; threads <= 1; threads++) {
+        dev.threads = threads;
+        td_touch_start(&t, &dev, &c, NULL);
+        td_touch_end(&t, false);
+        assert_true(atomic_load(&t.next) * 64 * TD_MIB >= t.bytes);
+        assert_true(threads > 0 || resident(&c) < all_pages());
+    }
     release(&c);
 }
 
@@ -90,6 +108,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_page_is_touched),
+        cmocka_unit_test(what_is_not_needed_is_left),
         cmocka_unit_test(a_gpu_has_touched_its_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
