@@ -108,6 +108,8 @@ static enum td_status find_room(struct spreader *k, int index, struct td_error *
     int ranks = k->out->n / k->out->hosts;
     struct td_plan_beside beside = {.ranks = ranks, .taken = r->host ? 0 : k->p->front};
     const struct td_facts *f = k->cluster ? k->cluster->hosts[r->host].facts : NULL;
+    if (k->cluster && !f && !k->p->dev->host)
+        f = k->cluster->hosts[0].facts; /* GPUs like here */
     if (f && !k->p->dev->host && f->n_gpus > 0) {
         room_on_gpu(k, f, index % ranks, ranks, &r->room);
     } else if (f && r->host > 0) {

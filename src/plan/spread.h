@@ -17,9 +17,8 @@
 struct td_spread_params {
     const struct td_config *config;
     const struct td_plan_asked *asked;
-    const struct td_cluster
-        *cluster; /* NULL, or n is 0: this host alone. A host without
-                                         facts is taken to be like this one */
+    /* NULL, or n is 0: this host alone. A host without facts is taken to be like this. */
+    const struct td_cluster *cluster;
     int ranks;
     struct td_dev *dev; /* as ranks will open it; sizes are its own */
     int64_t program; /* bytes of a rank's process before it plans; 0: like this one */

@@ -161,6 +161,10 @@ static void rooms_of_gpus(void **state)
     assert_int_equal(b.spread.ranks[0].plan.limit, 128 * TD_GIB - 2 * TD_GIB);
     assert_int_equal(b.spread.ranks[1].plan.limit, 28 * TD_GIB - 2 * TD_GIB);
     assert_false(b.spread.ranks[1].plan.shared);
+    b.hosts[1].facts = NULL; /* it did not answer: taken to be like the first */
+    assert_int_equal(make(&b, 2), TD_OK);
+    assert_int_equal(b.spread.ranks[1].plan.limit, b.spread.ranks[0].plan.limit);
+    assert_false(b.spread.ranks[1].plan.shared);
     b.dev->host = b.dev->shared = true;
     tear_down(&b);
 }
