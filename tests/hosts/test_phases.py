@@ -63,6 +63,11 @@ def victim(bed, what):
     return next((p for p, c in bed.processes(host, pattern)), 0)
 
 
+def parent(pid):
+    with open(f"/proc/{pid}/status", encoding="ascii") as f:
+        return int(re.search(r"^PPid:\s*(\d+)$", f.read(), re.M).group(1))
+
+
 def soon(bed, what):
     end = time.monotonic() + 20
     while not victim(bed, what):
@@ -120,6 +125,28 @@ def test_stopped_in(bed, host, phase):
     assert re.match(rf"rank {number} on {host} is silent for .* s, in phase {phase}",
                     report["error"]), s.err
     undelay(bed, phase)
+    assert s.stop() == 0
+
+
+@pytest.mark.parametrize("what,says", [
+    ("mpirun", "all ranks are silent for .* s"),
+    ("orted", "rank 1 on spark-2 is silent for .* s, in phase serve")],
+    ids=["mpirun", "orted"])
+def test_a_launcher_that_is_stopped(bed, what, says):
+    s = Served(bed)
+    s.ready()
+    want = s.ask()
+    pid = victim(bed, what)
+    clock = Metronome(bed)
+    os.kill(pid, signal.SIGSTOP)
+    report = s.lost()
+    assert clock.seconds(s) < AT_WORK, s.err
+    assert re.match(says, report["error"]), s.err
+    s.ready(60, s.err.index("restart in"))
+    assert s.ask() == want
+    if what == "orted":  # it cannot be ended from elsewhere while it is stopped; its rank
+        assert not [p for p, c in bed.processes("spark-2", RANKS) if parent(p) == pid]
+        os.kill(pid, signal.SIGCONT)
     assert s.stop() == 0
 
 
