@@ -112,7 +112,7 @@ enum td_status td_cmd_job_open(struct td_cmd_job *job, const struct td_conf *con
 }
 
 enum td_status td_cmd_job_plan(const struct td_cmd_job *job,
-                               const struct td_engine_params *engine, int64_t front,
+                               const struct td_engine_params *engine,
                                struct td_error *err)
 {
     const struct td_cluster *c = &job->cluster;
@@ -133,8 +133,7 @@ enum td_status td_cmd_job_plan(const struct td_cmd_job *job,
                                          .asked = &asked,
                                          .cluster = c,
                                          .ranks = job->mpi.ranks,
-                                         .program = c->hosts[0].facts->memory.resident,
-                                         .front = front};
+                                         .program = c->hosts[0].facts->memory.resident};
     enum td_status s = td_config_read(job->model, &config, err);
     if (s == TD_OK)
         s = td_engine_device_open(&p, &dev, err);
@@ -171,7 +170,7 @@ enum td_status td_cmd_job_recheck(const struct td_cmd_job *job,
     td_buf_release(&list);
     if (s != TD_OK)
         return s;
-    s = td_cmd_job_plan(&now, engine, 0, err);
+    s = td_cmd_job_plan(&now, engine, err);
     td_cluster_release(&now.cluster);
     return s;
 }

@@ -36,11 +36,12 @@ bool td_cmd_job_wanted(const struct td_conf *conf);
  * td_cluster_join() and td_mpi_probe(), TD_E_HOSTS, TD_E_NOT_FOUND. */
 enum td_status td_cmd_job_open(struct td_cmd_job *job, const struct td_conf *conf,
                                const char *model, struct td_error *err);
+
 /* Several hosts, ranks on their processors: does the model fit, by what the hosts said?
- * `engine` is what rank 0 will open, `front` the bytes that this process will still take.
- * Ranks on GPUs plan for themselves. Errors: those of td_spread_make(). */
+ * `engine` is what rank 0 will open; what this process takes it has taken. Ranks on GPUs
+ * plan for themselves. Errors: those of td_spread_make(). */
 enum td_status td_cmd_job_plan(const struct td_cmd_job *job,
-                               const struct td_engine_params *engine, int64_t front,
+                               const struct td_engine_params *engine,
                                struct td_error *err);
 
 /* Before ranks are started again on the hosts of a job: is each there, with the same model

@@ -156,7 +156,7 @@ int td_cmd_job_run(const struct td_conf *conf, const char *name, unsigned verb,
     enum td_status s = td_cmd_job_open(&job, conf, conf->args[0], err);
     if (s == TD_OK) {
         td_cmd_job_print(&job);
-        s = td_cmd_job_plan(&job, engine, 0, err);
+        s = td_cmd_job_plan(&job, engine, err);
     }
     if (s == TD_OK) {
         td_cmd_job_command(&job, conf, name, verb, NULL, &argv);

@@ -530,7 +530,7 @@ static enum td_status prepare(struct server *s, struct td_error *err)
     td_event_phase(TD_PHASE_PLAN);
     td_front_phase(s->front, TD_PHASE_PLAN);
     s->engine = td_options_server(s->conf, s->conf->args[0], &s->served.config);
-    st = td_cmd_job_plan(&s->job, &s->engine, 0, err);
+    st = td_cmd_job_plan(&s->job, &s->engine, err);
     if (st != TD_OK)
         return st;
     td_event_phase(TD_PHASE_LAUNCH);
