@@ -315,6 +315,23 @@ static enum td_status measure(struct bench *b, struct td_error *err)
 
 /* ---- the verb --------------------------------------------------------------------------- */
 
+/* What the engine would say of a context that nobody asked for. */
+static enum td_status check_context(const struct lists *l, const char *model,
+                                    struct td_error *err)
+{
+    struct td_config c;
+    int32_t needed = blocks_each(l) * TD_KV_BLOCK;
+    if (td_config_read(model, &c, NULL) != TD_OK || needed <= c.max_positions)
+        return TD_OK;
+    td_error_set(err, TD_E_USAGE,
+                 "%d tokens and the steps behind them take a context of %d", longest(l),
+                 needed);
+    td_error_why(err, "%s was made for at most %d", model, c.max_positions);
+    td_error_fix(err, "give --prompt and --context at most %d",
+                 c.max_positions / TD_KV_BLOCK * TD_KV_BLOCK - BEHIND);
+    return TD_E_USAGE;
+}
+
 static enum td_status read_lists(struct lists *l, const struct td_conf *conf,
                                  struct td_error *err)
 {
@@ -323,11 +340,11 @@ static enum td_status read_lists(struct lists *l, const struct td_conf *conf,
     if (s == TD_OK)
         s = read_list(td_conf_str(conf, TD_O_PROMPT), "--prompt", MOST_TOKENS,
                       &l->prompt, err);
-    if (s == TD_OK && td_conf_is_set(conf, TD_O_CONTEXT))
-        return read_list(td_conf_str(conf, TD_O_CONTEXT), "--context", MOST_TOKENS,
-                         &l->context, err);
     l->context = l->prompt;
-    return s;
+    if (s == TD_OK && td_conf_is_set(conf, TD_O_CONTEXT))
+        s = read_list(td_conf_str(conf, TD_O_CONTEXT), "--context", MOST_TOKENS,
+                      &l->context, err);
+    return s == TD_OK ? check_context(l, conf->args[0], err) : s;
 }
 
 static struct td_engine_params params_of(const struct lists *l,

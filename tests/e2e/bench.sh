@@ -33,6 +33,11 @@ check contexts test "$(grep -oE '^(prefill|decode) +batch [0-9]+, context [0-9]+
 128 decode batch 1, context 128 decode batch 2, context 64 decode batch 1, context 64 "
 tandem bench --device cpu --context x models/lexicon
 check bad_context test "$code" -eq 2
+tandem bench --device cpu --prompt 4096 models/lexicon
+check long_context test "$code" -eq 2
+check long_context_fix says "$stderr" '^fix .*at most 4032$'
+tandem bench --device cpu --batch 99999 models/lexicon
+check many_sequences test "$code" -eq 2
 tandem bench --device cuda:99 --prompt 64 models/lexicon
 check no_gpu says "$stderr" '^error .*(there is no GPU 99|libtandem-cuda\.so|NVIDIA)'
 for name in 35B-A3B 122B-A10B; do
