@@ -100,7 +100,7 @@
     X(MAX_NUM_BATCHED_TOKENS, "max-num-batched-tokens", 0, TD_OPT_INT,                 \
       TD_VERBS_PLAN_N | TD_VERB_BENCH, "N", NULL, 64, 65536,                           \
       "tokens of one step: a bound for the time between two tokens while prompts "     \
-      "enter (default: 512, on a GPU 2048)")                                           \
+      "enter (default: 512; 2048 on a GPU and in bench)")                              \
     X(PREFIX_CACHE, "prefix-cache", 0, TD_OPT_BYTES, TD_VERBS_PLAN_N, "BYTES", NULL,   \
       0, 0,                                                                            \
       "memory for the states of known beginnings of prompts; 0: none are kept "        \
