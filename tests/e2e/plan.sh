@@ -36,6 +36,12 @@ tandem plan models/lexicon --tp 3
 check no_split test "$code" -eq 1
 check no_split_why says "$stderr" '4 query heads do not divide by 3'
 
+tandem plan models/lexicon --hosts 198.51.100.1
+check not_here test "$code" -eq 1
+check not_here_why says "$stderr" '^error +this machine \(.*\) is not among the hosts$'
+tandem plan models/lexicon --hosts 127.0.0.1
+check here test "$code" -eq 0
+
 tandem plan models/lexicon --memory 60M --max-model-len 4096
 check refused test "$code" -eq 1
 check refused_needs says "$stderr" '^error .* needs [0-9.]+ MiB for one sequence of 4096 tokens: '

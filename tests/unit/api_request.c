@@ -287,6 +287,13 @@ static void errors(void **state)
     td_buf_release(&b);
 }
 
+/* At least so many seconds were spent, and a little more; then just as many. */
+static void assert_spent(struct td_startup *s, enum td_phase phase, double seconds)
+{
+    assert_true(s->spent[phase] >= seconds && s->spent[phase] < seconds + 100);
+    s->spent[phase] = seconds;
+}
+
 /* What the phases of a start took, until it was ready. */
 static void times_of_phases(void **state)
 {
@@ -296,25 +303,29 @@ static void times_of_phases(void **state)
     (void)state;
     td_startup_init(&s);
     td_buf_init(&b, TD_MIB);
-    s.phase_at -= 2;
+    s.phase_at -= 200;
     td_startup_phase(&s, TD_PHASE_LAUNCH);
-    s.phase_at -= 1;
+    s.phase_at -= 400;
     td_startup_event(&s, loads, sizeof(loads) - 1);
-    s.phase_at -= 4;
+    s.phase_at -= 600;
     td_startup_enter(&s, TD_LIFE_READY);
+    assert_spent(&s, TD_PHASE_CHECK, 200);
+    assert_spent(&s, TD_PHASE_LAUNCH, 400);
+    assert_spent(&s, TD_PHASE_LOAD, 600);
     td_startup_times(&s, &b);
-    assert_string_equal(b.p, "check 2.0 s, launch 1.0 s, load 4.0 s");
+    assert_string_equal(b.p, "check 200.0 s, launch 400.0 s, load 600.0 s");
     td_buf_clear(&b);
     td_startup_json(&s, &b);
-    assert_non_null(strstr(b.p, "\"times\":{\"check\":2.0"));
+    assert_non_null(strstr(b.p, "\"times\":{\"check\":200.000,"));
     /* the next start counts anew */
     td_startup_enter(&s, TD_LIFE_LOST);
     td_startup_enter(&s, TD_LIFE_STARTING);
-    s.phase_at -= 3;
+    s.phase_at -= 300;
     td_startup_enter(&s, TD_LIFE_READY);
+    assert_spent(&s, TD_PHASE_LAUNCH, 300);
     td_buf_clear(&b);
     td_startup_times(&s, &b);
-    assert_string_equal(b.p, "launch 3.0 s");
+    assert_string_equal(b.p, "launch 300.0 s");
     td_buf_release(&b);
 }
 

@@ -2,8 +2,8 @@
 /*
  * The evaluation sets of tests/golden: lexicon's first line must be the recorded
  * definition at the share that its model card states, within one point, in both
- * numerics, and on two ranks. Sixteen questions run at a time. Set EVAL=N to look at the first N of each
- * set only.
+ * numerics, and on two ranks. Sixteen questions run at a time. Set EVAL=N to look at the
+ * first N of each set only.
  */
 #include "base/file.h"
 #include "base/json.h"
