@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.." || exit 1
 . tests/e2e/server.bash
 
 serve models/lexicon || exit 1
-load=$(sed -n 's|^ready .* \([0-9.]*\) s$|\1|p' "$box/server.log")
+load=$(sed -n 's|^ready *[^ ]* *\([0-9.]*\) s.*|\1|p' "$box/server.log")
 python3 tests/e2e/soak.py "$url" "$server" --kill "${1:-10}" --at-a-time "${2:-32}" \
     --pause 5 --load "$load" || not_ok=1
 stop_server || not_ok=1
