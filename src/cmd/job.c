@@ -121,9 +121,15 @@ enum td_status td_cmd_job_plan(const struct td_cmd_job *job,
     struct td_config config;
     struct td_dev *dev = NULL;
     int each = job->mpi.ranks / TD_MAX(c->n, 1);
-    if (c->n < 2 || (strcmp(p.device, "cpu") != 0 &&
-                     (strcmp(p.device, "auto") != 0 || !td_spread_lacks_gpus(c))))
+    if (c->n < 2)
         return TD_OK;
+    enum td_status s = td_config_read(job->model, &config, err);
+    if (s != TD_OK)
+        return s;
+    bool any = strcmp(p.device, "auto") == 0;
+    if (strcmp(p.device, "cpu") != 0 &&
+        !(any && (td_spread_lacks_gpus(c) || !td_cuda_present())))
+        return td_spread_weigh(&config, c, job->mpi.ranks, p.memory, err);
     p.device = "cpu";
     p.model = job->model;
     if (!p.threads && each > 1)
@@ -134,9 +140,7 @@ enum td_status td_cmd_job_plan(const struct td_cmd_job *job,
                                          .cluster = c,
                                          .ranks = job->mpi.ranks,
                                          .program = c->hosts[0].facts->memory.resident};
-    enum td_status s = td_config_read(job->model, &config, err);
-    if (s == TD_OK)
-        s = td_engine_device_open(&p, &dev, err);
+    s = td_engine_device_open(&p, &dev, err);
     spreading.dev = dev;
     if (s == TD_OK) {
         td_plan_adapt(&asked, dev, job->mpi.ranks, p.vocab);

@@ -37,9 +37,9 @@ bool td_cmd_job_wanted(const struct td_conf *conf);
 enum td_status td_cmd_job_open(struct td_cmd_job *job, const struct td_conf *conf,
                                const char *model, struct td_error *err);
 
-/* Several hosts, ranks on their processors: does the model fit, by what the hosts said?
- * `engine` is what rank 0 will open; what this process takes it has taken. Ranks on GPUs
- * plan for themselves. Errors: those of td_spread_make(). */
+/* Several hosts: does the model fit, by what they said? `engine` is what rank 0 will open;
+ * what this process takes it has taken. Of ranks on GPUs only the weights are looked at;
+ * they plan for themselves. Errors: those of td_spread_make(). */
 enum td_status td_cmd_job_plan(const struct td_cmd_job *job,
                                const struct td_engine_params *engine,
                                struct td_error *err);

@@ -41,7 +41,7 @@
       "machine alone)")                                                                \
     X(FABRIC, "fabric", 0, TD_OPT_STR, TD_VERBS_HOSTS, "CIDR|IFACE", NULL, 0, 0,       \
       "network between the machines, such as 192.168.200.0/24 (default: the one that " \
-      "is measured to be the best)")                                                   \
+      "is measured to be the best; plan looks at none)")                               \
     X(SSH, "ssh", 0, TD_OPT_STR, TD_VERBS_HOSTS, "COMMAND", "ssh", 0, 0,               \
       "how to enter the other machines, such as \"ssh -p 2222 -l user\"")              \
     X(TP, "tp", 0, TD_OPT_INT, TD_VERBS_RANKS, "N", NULL, 1, TD_MAX_RANKS,             \

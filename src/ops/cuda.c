@@ -13,6 +13,11 @@ typedef enum td_status (*open_fn)(const struct td_dev_params *params,
                                   struct td_error *err);
 typedef int (*version_fn)(void);
 
+bool td_cuda_present(void)
+{
+    return td_library_open(library, false, NULL, 0) != NULL;
+}
+
 enum td_status td_cuda_open(const struct td_dev_params *params, struct td_dev **out,
                             struct td_error *err)
 {

@@ -428,6 +428,9 @@ const char *td_cpu_level_name(int level);
 enum td_status td_cuda_open(const struct td_dev_params *params, struct td_dev **out,
                             struct td_error *err);
 
+/* Whether the library is there; opens no GPU. */
+bool td_cuda_present(void);
+
 /* Bytes of one KV element under these numerics. */
 static inline size_t td_kv_element(enum td_numerics numerics)
 {

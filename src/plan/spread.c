@@ -247,6 +247,79 @@ static void agree(struct spreader *k)
     }
 }
 
+/* ---- weights on GPUs ---------------------------------------------------------------- */
+
+static int64_t weights_of(const struct td_config *config, int rank, int ranks)
+{
+    struct td_slice slice;
+    struct td_names_sum sum;
+    if (td_slice_make(config, rank, ranks, &slice, NULL) != TD_OK)
+        return 0;
+    td_names_sum(config, &slice, &(struct td_name_form){0}, &sum);
+    return sum.bytes;
+}
+
+/* What weights may take at most, and what bounds them. */
+static int64_t most_on(const struct td_facts *f, int local, int ranks, int64_t memory,
+                       char *why, size_t size)
+{
+    const struct td_gpu_facts *g = &f->gpus[local % f->n_gpus];
+    int share = (ranks + (int)f->n_gpus - 1) / (int)f->n_gpus;
+    int64_t left =
+        g->unified ? td_sysmem_available(&f->memory, why, size) : g->total - g->used;
+    if (!g->unified)
+        (void)snprintf(why, size, "%s of the %s of %s are in use",
+                       td_size_text(g->used, 1).text, td_size_text(g->total, 1).text,
+                       g->name);
+    left = TD_MAX(left, 0) / TD_MAX(share, 1);
+    if (!memory || memory >= left)
+        return left;
+    (void)snprintf(why, size, "--memory allows %s", td_size_text(memory, 1).text);
+    return memory;
+}
+
+/* The least legal number of ranks, above this one, whose weights fit; 0: none. */
+static int enough_ranks(const struct td_config *config, int ranks, int64_t most)
+{
+    int list[TD_MAX_RANKS];
+    int n = td_split_list(config, list);
+    for (int i = 0; i < n; i++)
+        if (list[i] > ranks && weights_of(config, 0, list[i]) <= most)
+            return list[i];
+    return 0;
+}
+
+enum td_status td_spread_weigh(const struct td_config *config,
+                               const struct td_cluster *c, int ranks, int64_t memory,
+                               struct td_error *err)
+{
+    int each = ranks / TD_MAX(c->n, 1);
+    for (int i = 0; i < ranks; i++) {
+        const struct td_cluster_host *h = &c->hosts[i / each];
+        char why[TD_FACT_TEXT] = "";
+        if (!h->facts || h->facts->n_gpus == 0)
+            continue;
+        int64_t need = weights_of(config, i, ranks);
+        int64_t most = most_on(h->facts, i % each, each, memory, why, sizeof(why));
+        if (need <= most)
+            continue;
+        td_error_set(err, TD_E_MEMORY_PLAN,
+                     "rank %d does not fit on %s: its weights alone have %s, %s can be "
+                     "had",
+                     i, h->label, td_size_text(need, 1).text,
+                     td_size_text(most, 1).text);
+        td_error_why(err, "%s", why);
+        int more = enough_ranks(config, ranks, most);
+        if (more)
+            td_error_fix(err, "its weights fit over %d ranks with as much memory each",
+                         more);
+        if (err)
+            td_text_copy(err->host, sizeof(err->host), h->label);
+        return TD_E_MEMORY_PLAN;
+    }
+    return TD_OK;
+}
+
 enum td_status td_spread_plan(const struct td_spread_params *p, struct td_spread *out,
                               struct td_error *err)
 {

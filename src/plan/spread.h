@@ -59,6 +59,13 @@ enum td_status td_spread_make(const struct td_spread_params *params,
                               struct td_spread *out, struct td_error *err);
 void td_spread_release(struct td_spread *s);
 
+/* Ranks on GPUs of hosts that were looked at: do their weights alone fit? What else a GPU
+ * takes is for the rank to say, which has it open. `memory` is the user's limit, 0: none.
+ * TD_E_MEMORY_PLAN as above. (Tested with recorded facts; not run on hardware.) */
+enum td_status td_spread_weigh(const struct td_config *config,
+                               const struct td_cluster *cluster, int ranks,
+                               int64_t memory, struct td_error *err);
+
 /* One of the hosts has no GPU: what may run on any device then runs on processors. */
 bool td_spread_lacks_gpus(const struct td_cluster *c);
 

@@ -186,6 +186,41 @@ static void a_gpu_for_two_or_with_the_hosts_memory(void **state)
     assert_int_equal(room.host, 50 * TD_GIB - 64 * TD_GIB / 20 + TD_MIB);
 }
 
+/* Before MPI starts: weights alone, on the GPU of each rank. */
+static void weights_on_gpus(void **state)
+{
+    struct bed b;
+    (void)state;
+    set_up(&b);
+    for (int i = 0; i < HOSTS; i++) {
+        b.facts[i].n_gpus = 1;
+        b.facts[i].gpus[0] =
+            (struct td_gpu_facts){.name = "G", .total = 1 * TD_GIB, .used = 0};
+    }
+    assert_int_equal(td_spread_weigh(&b.config, &b.cluster, 2, 0, &b.err), TD_OK);
+    b.facts[1].gpus[0].used = TD_GIB - 15 * TD_MIB;
+    assert_int_equal(td_spread_weigh(&b.config, &b.cluster, 2, 0, &b.err),
+                     TD_E_MEMORY_PLAN);
+    check_error(&b.err, TD_E_MEMORY_PLAN,
+                "rank 1 does not fit on spark-2: its weights");
+    check_error(&b.err, TD_E_MEMORY_PLAN, "1009.0 MiB of the 1.0 GiB of G are in use");
+    assert_string_equal(b.err.host, "spark-2");
+
+    td_error_init(&b.err);
+    b.facts[1].gpus[0] = (struct td_gpu_facts){.name = "GB10", .unified = true};
+    assert_int_equal(td_spread_weigh(&b.config, &b.cluster, 2, 0, &b.err), TD_OK);
+    assert_int_equal(td_spread_weigh(&b.config, &b.cluster, 2, 9 * TD_MIB, &b.err),
+                     TD_E_MEMORY_PLAN);
+    check_error(&b.err, TD_E_MEMORY_PLAN, "--memory allows 9.0 MiB");
+    /* four ranks of lexicon cannot be, two would need 20 MiB each */
+    td_error_init(&b.err);
+    b.cluster.n = 1;
+    assert_int_equal(td_spread_weigh(&b.config, &b.cluster, 1, 25 * TD_MIB, &b.err),
+                     TD_E_MEMORY_PLAN);
+    assert_non_null(strstr(b.err.fix, "over 2 ranks"));
+    tear_down(&b);
+}
+
 /* Without hosts: what this one has, or what --memory says of another. */
 static void one_host_alone(void **state)
 {
@@ -224,6 +259,7 @@ int main(void)
         cmocka_unit_test(illegal_ranks),
         cmocka_unit_test(rooms_of_gpus),
         cmocka_unit_test(a_gpu_for_two_or_with_the_hosts_memory),
+        cmocka_unit_test(weights_on_gpus),
         cmocka_unit_test(one_host_alone),
         cmocka_unit_test(memory_is_short),
     };
