@@ -65,10 +65,11 @@ tandem plan "$box/large" --memory 64G
 check large_refused test "$code" -eq 1
 check large_ranks says "$stderr" 'it fits over [248] ranks with as much memory each'
 
-# what an engine really takes at most, against the plan made before and its own
+# What an engine really takes at most, against the plan made before and its own. Where the
+# load ends before its caches are touched, its staging areas are given back by then.
 four=(--max-num-seqs 4 --prefix-cache 0)
 tandem plan models/lexicon "${four[@]}" --json
-planned=$(of_plan 'r["peak"]')
+planned=$(of_plan 'r["peak"]') staging=$(of_plan 'r["staging"]')
 serve models/lexicon "${four[@]}" --event-log "$box/events"
 stop_server
 read -r peak said < <(python3 - "$box/events" <<'EOF'
@@ -78,7 +79,10 @@ n = {e["event"]: e.get("n", {}) for e in events}
 print(int(n["memory"]["peak"]), int(n["plan"]["peak"]))
 EOF
 )
-check peak_planned within "$peak" "$planned" 30
-check peak_of_engine within "$peak" "$said" 30
+foreseen() {
+    within "$1" "$2" 30 || within "$1" "$(($2 - staging))" 30
+}
+check peak_planned foreseen "$peak" "$planned"
+check peak_of_engine foreseen "$peak" "$said"
 
 exit "$not_ok"
