@@ -58,9 +58,10 @@ static void print_device(const struct td_bench_points *b)
     const struct td_limits *l = &b->point[0].limits;
     const struct td_engine_info *i = &b->info;
     if (b->host) {
-        printf("processor %s, %d threads: read %.1f GB/s, f32 %.0f Gop/s, bf16 %.0f "
+        printf("processor %s, %d thread%s: read %.1f GB/s, f32 %.0f Gop/s, bf16 %.0f "
                "Gop/s\n",
-               i->level, i->threads, l->read * 1e-9, l->f32 * 1e-9, l->bf16 * 1e-9);
+               i->level, i->threads, i->threads == 1 ? "" : "s", l->read * 1e-9,
+               l->f32 * 1e-9, l->bf16 * 1e-9);
         return;
     }
     printf(

@@ -483,7 +483,8 @@ static void print_text(struct td_buf *b, const struct facts *f)
 {
     const struct td_plan *p = &f->spread.ranks[0].plan;
     td_buf_addf(b, "model       %s, sizes from %s\n", f->engine.model, f->from);
-    td_buf_addf(b, "device      %s, %d threads a rank\n\n", f->level, f->threads);
+    td_buf_addf(b, "device      %s, %d thread%s a rank\n\n", f->level, f->threads,
+                f->threads == 1 ? "" : "s");
     text_table(b, f);
     td_buf_addc(b, '\n');
     text_hosts(b, f);
