@@ -68,10 +68,9 @@ struct server {
     double start;
     int loaded;     /* ranks that have loaded */
     double slowest; /* seconds of their loads */
-    double
-        touched; /* seconds until their caches were touched, where that took longer */
-    bool bar;    /* a progress bar stands on the terminal's last line */
-    int stops;   /* signals seen */
+    double touched; /* seconds until their caches were, where that took longer */
+    bool bar;       /* a progress bar stands on the terminal's last line */
+    int stops;      /* signals seen */
 };
 
 /* Joining hosts in a thread of its own. */
