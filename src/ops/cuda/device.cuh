@@ -12,7 +12,8 @@
 
 enum { WARP = 32 };
 
-#define TD_DEVICE static __device__ __forceinline__
+#define TD_DEVICE        static __device__ __forceinline__
+#define TD_DEVICE_MEMBER __device__ __forceinline__
 
 TD_DEVICE float td_sigmoid(float x)
 {

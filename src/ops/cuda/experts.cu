@@ -20,6 +20,7 @@
  */
 #include "ops/cuda/planes.cuh"
 #include "ops/cuda/small.cuh"
+#include "ops/cuda/warpgroup.cuh"
 
 enum {
     GROUP_THREADS = 1024,
@@ -270,6 +271,66 @@ static __global__ void __launch_bounds__(BLOCK_THREADS, WIDE &&PLANES == 1 ? 1 :
             }
 }
 
+/* What wide_run() works on. */
+template <int NW> struct net_work {
+    nets both;
+    int32_t columns;
+
+    TD_DEVICE_MEMBER bool find(int unit, td_unit<NW> &u) const
+    {
+        const int32_t *groups = both.f[0].groups, *t = NULL;
+        int32_t own = both.f[0].rows ? groups[0] : 0, tile = unit / columns;
+        int64_t n0 = (int64_t)(unit % columns) * (TILE_M / NW), expert = 0;
+        bool shared = tile >= own;
+        const net &f = both.f[shared];
+        u.first = (shared ? tile - own : tile) * WIDE_ROWS;
+        u.count = min(f.rows - u.first, (int32_t)WIDE_ROWS);
+        u.pick = NULL;
+        if (shared && u.first >= f.rows)
+            return false;
+        if (!shared) {
+            t = groups + 1 + TILE_INTS * tile;
+            expert = t[0];
+            u.pick = groups + 1 + TILE_INTS * f.most_tiles + t[1];
+            u.count = t[2];
+        }
+        u.n = f.n;
+        if (n0 >= (NW == 2 ? td_cuda_pitch(f.n) : f.n))
+            u.count = 0;
+        u.n0 = n0;
+#pragma unroll
+        for (int i = 0; i < NW; i++) {
+            u.w[i] = net_weight(f, i, (int32_t)expert);
+            u.scale[i] = u.n0 < f.n ? net_scale(f, i, (int32_t)expert, u.n0) : NULL;
+        }
+        u.x = f.x;
+        u.blocks = f.blocks;
+        u.share = f.per_row;
+        u.at = shared;
+        return true;
+    }
+
+    TD_DEVICE_MEMBER void store(const td_unit<NW> &u, int32_t choice, int64_t n,
+                                float4 a, float4 b) const
+    {
+        const net &f = both.f[u.at];
+        int64_t pitch = td_cuda_pitch(f.n);
+        if (NW == 1)
+            td_store_row(f.out + choice * f.n, n, f.n, a);
+        else if (n < pitch)
+            td_planes_store4(make_float4(td_silu(a.x) * b.x, td_silu(a.y) * b.y,
+                                         td_silu(a.z) * b.z, td_silu(a.w) * b.w),
+                             1, f.mid + choice * pitch + n, f.mid_plane);
+    }
+};
+
+template <int TYPE, int NW>
+static __global__ void TD_WIDE_BOUNDS
+net_wide(const __grid_constant__ net_work<NW> work)
+{
+    wide_run<TYPE, NW>(work);
+}
+
 /* ---- few rows: outer and combine ---- */
 
 /* A row's products of 16 outputs: the k blocks of all its experts one after another. */
@@ -410,6 +471,8 @@ static int tile_size(const struct td_cuda_ctx *c, int32_t choices, int32_t exper
     if (choices <= TD_MAX(4 * experts, TD_CUDA_SMALL_ROWS) ||
         !fits<TD_MAT_BF16, PLANES, false>(c))
         return 8;
+    if (PLANES == 1 && c->warpgroups)
+        return WIDE_ROWS;
     return PLANES == 1 && choices > 96 * experts && fits<TD_MAT_BF16, PLANES, true>(c)
                ? 128
                : 64;
@@ -426,6 +489,17 @@ static void launch_tiles(const struct td_cuda_ctx *c, dim3 grid,
 {
     td_start(c, net_tile_run<TYPE, PLANES, WIDE, NW>, grid, BLOCK_THREADS,
              td_tile_bytes<TYPE, PLANES, WIDE>(), both);
+}
+
+template <int NW>
+static void launch_wide(const struct td_cuda_ctx *c, const struct nets &both, int type,
+                        int64_t wide)
+{
+    net_work<NW> work = {both, (int32_t)((wide * NW + TILE_M - 1) / TILE_M)};
+    if (type == TD_MAT_F8)
+        td_start_wide(c, net_wide<TD_MAT_F8, NW>, work);
+    else
+        td_start_wide(c, net_wide<TD_MAT_BF16, NW>, work);
 }
 
 template <int PLANES, int NW, int W>
@@ -467,6 +541,8 @@ static void run(const struct td_cuda_ctx *c, const struct net &f, const struct n
             launch_small<PLANES, NW, FEW_WARPS>(c, grid, both);
         else
             launch_small<PLANES, NW, BLOCK_WARPS>(c, grid, both);
+    } else if (PLANES == 1 && c->warpgroups) {
+        launch_wide<NW>(c, both, type, wide);
     } else if (size == 128) {
         if (type == TD_MAT_F8)
             launch_tiles<TD_MAT_F8, PLANES, true, NW>(c, grid, both);
@@ -643,4 +719,10 @@ extern "C" void td_cuda_prepare_experts(const struct td_cuda_ctx *c)
 {
     allow_all<1>(c);
     allow_all<3>(c);
+    if (c->warpgroups) {
+        td_allow_wide(net_wide<TD_MAT_F8, 1>);
+        td_allow_wide(net_wide<TD_MAT_F8, 2>);
+        td_allow_wide(net_wide<TD_MAT_BF16, 1>);
+        td_allow_wide(net_wide<TD_MAT_BF16, 2>);
+    }
 }

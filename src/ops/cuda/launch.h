@@ -41,6 +41,7 @@ struct td_cuda_ctx {
     enum td_numerics numerics;
     int32_t processors; /* multiprocessors */
     int32_t shared_max; /* bytes of shared memory that a block may have */
+    bool warpgroups;    /* warpgroup.cuh has a body for this GPU */
     int32_t split;      /* tokens of a part of a decode row's context */
     struct td_reserve limits;
     struct td_cuda_made *made;
@@ -104,6 +105,9 @@ size_t td_cuda_delta_bytes(int32_t dk);
  * numerics or the GPU's shared memory do not allow it. */
 bool td_cuda_chunks_fit(const struct td_cuda_ctx *c, int32_t dk, int32_t dv);
 bool td_cuda_chunks(const struct td_cuda_ctx *c, const struct td_delta_args *a);
+
+/* Whether kernels of warpgroup.cuh are there for this GPU. */
+bool td_cuda_has_warpgroups(int32_t shared_max);
 
 /* Lets kernels use all shared memory that a block may have; a failure is the first
  * launch's. */

@@ -6,6 +6,7 @@
  */
 #include "ops/cuda/planes.cuh"
 #include "ops/cuda/small.cuh"
+#include "ops/cuda/warpgroup.cuh"
 
 struct lin_term {
     const void *w;
@@ -123,6 +124,42 @@ static __global__ void __launch_bounds__(BLOCK_THREADS, WIDE &&PLANES == 1 ? 1 :
             }
 }
 
+/* What wide_run() works on: tiles of rows, `band` of which share weights before the next
+ * weights are asked for, so that both stay in the second-level cache. */
+struct lin_work {
+    lin_params p;
+    int32_t columns, tiles, rows, band;
+
+    TD_DEVICE_MEMBER bool find(int unit, td_unit<1> &u) const
+    {
+        int at = unit / (columns * band), tile0 = at * band;
+        if (unit >= columns * tiles)
+            return false;
+        int wide = min(band, tiles - tile0), in = unit - columns * tile0;
+        int column = in / wide, first = (tile0 + in % wide) * rows, i = 0;
+        while (i + 1 < p.count && column >= p.term[i + 1].tile0)
+            i++;
+        const lin_term &t = p.term[i];
+        int64_t n0 = (int64_t)(column - t.tile0) * TILE_M;
+        u = {{t.w}, {scale_of(t, n0, p.blocks)}, t.n, n0, p.x, NULL, p.blocks, first,
+             1,     min(rows, p.rows - first),   i};
+        return true;
+    }
+
+    TD_DEVICE_MEMBER void store(const td_unit<1> &u, int32_t row, int64_t n, float4 y,
+                                float4) const
+    {
+        const lin_term &t = p.term[u.at];
+        td_store_row(t.y + row * t.y_stride, n, t.n, y);
+    }
+};
+
+template <int TYPE>
+static __global__ void TD_WIDE_BOUNDS lin_wide(const __grid_constant__ lin_work work)
+{
+    wide_run<TYPE, 1>(work);
+}
+
 /* F32 weights: a warp for each output, four rows at a time; lane l takes elements l,
  * l + 32, ... */
 static __global__ void __launch_bounds__(BLOCK_THREADS)
@@ -229,6 +266,13 @@ template <int TYPE, int PLANES, bool WIDE> static bool fits(const struct td_cuda
     return td_tile_bytes<TYPE, PLANES, WIDE>() + 1024 <= (size_t)c->shared_max;
 }
 
+template <int TYPE> static void launch_wide(const struct td_cuda_ctx *c, lin_params &p)
+{
+    int32_t columns = lay_out(&p, TILE_M), rows = WIDE_ROWS, band = 16;
+    td_start_wide(c, lin_wide<TYPE>,
+                  lin_work{p, columns, (p.rows + rows - 1) / rows, rows, band});
+}
+
 /* One launch for each kind, since tiles differ in shared memory. Those that this GPU's
  * blocks have none for are left to the small form. */
 template <int TYPE, int PLANES>
@@ -239,7 +283,9 @@ static void tiles(const struct td_cuda_ctx *c, struct lin_params *all)
     struct lin_params p = take(all, TYPE, PLANES);
     if (p.count == 0)
         return;
-    if (PLANES == 1 && p.rows > 64 && fits<TYPE, PLANES, true>(c))
+    if (PLANES == 1 && c->warpgroups)
+        launch_wide<TYPE>(c, p);
+    else if (PLANES == 1 && p.rows > 64 && fits<TYPE, PLANES, true>(c))
         launch_tiles<TYPE, PLANES, true>(c, p);
     else
         launch_tiles<TYPE, PLANES, false>(c, p);
@@ -291,8 +337,20 @@ static void allow(const struct td_cuda_ctx *c)
                                    (int)td_tile_bytes<TYPE, PLANES, WIDE>());
 }
 
+extern "C" bool td_cuda_has_warpgroups(int32_t shared_max)
+{
+    struct cudaFuncAttributes a;
+    return td_wide_bytes() <= (size_t)shared_max &&
+           cudaFuncGetAttributes(&a, lin_wide<TD_MAT_F8>) == cudaSuccess &&
+           a.maxThreadsPerBlock >= WIDE_THREADS;
+}
+
 extern "C" void td_cuda_prepare_linear(const struct td_cuda_ctx *c)
 {
+    if (c->warpgroups) {
+        td_allow_wide(lin_wide<TD_MAT_F8>);
+        td_allow_wide(lin_wide<TD_MAT_BF16>);
+    }
     allow<TD_MAT_F8, 1, true>(c);
     allow<TD_MAT_F8, 1, false>(c);
     allow<TD_MAT_F8, 3, false>(c);

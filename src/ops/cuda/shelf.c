@@ -662,6 +662,7 @@ static cudaError_t start(struct td_cuda *cuda)
         e = cudaEventCreateWithFlags(&cuda->slot_free[i], cudaEventDisableTiming);
     if (e != cudaSuccess)
         return e;
+    cuda->ctx.warpgroups = td_cuda_has_warpgroups(cuda->ctx.shared_max);
     td_cuda_prepare_linear(&cuda->ctx);
     td_cuda_prepare_experts(&cuda->ctx);
     td_cuda_prepare_delta(&cuda->ctx);
