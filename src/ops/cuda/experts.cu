@@ -304,6 +304,7 @@ template <int NW> struct net_work {
             u.scale[i] = u.n0 < f.n ? net_scale(f, i, (int32_t)expert, u.n0) : NULL;
         }
         u.x = f.x;
+        u.plane = f.plane;
         u.blocks = f.blocks;
         u.share = f.per_row;
         u.at = shared;
@@ -328,7 +329,7 @@ template <int TYPE, int NW>
 static __global__ void TD_WIDE_BOUNDS
 net_wide(const __grid_constant__ net_work<NW> work)
 {
-    wide_run<TYPE, NW>(work);
+    wide_run<TYPE, 1, NW>(work);
 }
 
 /* ---- few rows: outer and combine ---- */

@@ -124,6 +124,8 @@ static __global__ void __launch_bounds__(BLOCK_THREADS, WIDE &&PLANES == 1 ? 1 :
             }
 }
 
+enum { WIDE_BAND = 16 };
+
 /* What wide_run() works on: tiles of rows, `band` of which share weights before the next
  * weights are asked for, so that both stay in the second-level cache. */
 struct lin_work {
@@ -141,8 +143,18 @@ struct lin_work {
             i++;
         const lin_term &t = p.term[i];
         int64_t n0 = (int64_t)(column - t.tile0) * TILE_M;
-        u = {{t.w}, {scale_of(t, n0, p.blocks)}, t.n, n0, p.x, NULL, p.blocks, first,
-             1,     min(rows, p.rows - first),   i};
+        u.w[0] = t.w;
+        u.scale[0] = scale_of(t, n0, p.blocks);
+        u.n = t.n;
+        u.n0 = n0;
+        u.x = p.x;
+        u.plane = p.plane;
+        u.pick = NULL;
+        u.blocks = p.blocks;
+        u.first = first;
+        u.share = 1;
+        u.count = min(rows, p.rows - first);
+        u.at = i;
         return true;
     }
 
@@ -154,10 +166,10 @@ struct lin_work {
     }
 };
 
-template <int TYPE>
+template <int TYPE, int PLANES>
 static __global__ void TD_WIDE_BOUNDS lin_wide(const __grid_constant__ lin_work work)
 {
-    wide_run<TYPE, 1>(work);
+    wide_run<TYPE, PLANES, 1>(work);
 }
 
 /* F32 weights: a warp for each output, four rows at a time; lane l takes elements l,
@@ -266,11 +278,13 @@ template <int TYPE, int PLANES, bool WIDE> static bool fits(const struct td_cuda
     return td_tile_bytes<TYPE, PLANES, WIDE>() + 1024 <= (size_t)c->shared_max;
 }
 
-template <int TYPE> static void launch_wide(const struct td_cuda_ctx *c, lin_params &p)
+template <int TYPE, int PLANES>
+static void launch_wide(const struct td_cuda_ctx *c, lin_params &p)
 {
-    int32_t columns = lay_out(&p, TILE_M), rows = WIDE_ROWS, band = 16;
-    td_start_wide(c, lin_wide<TYPE>,
-                  lin_work{p, columns, (p.rows + rows - 1) / rows, rows, band});
+    const int32_t rows = PLANES == 3 ? WIDE_ROWS_3 : WIDE_ROWS;
+    int32_t columns = lay_out(&p, TILE_M);
+    td_start_wide(c, lin_wide<TYPE, PLANES>,
+                  lin_work{p, columns, (p.rows + rows - 1) / rows, rows, WIDE_BAND});
 }
 
 /* One launch for each kind, since tiles differ in shared memory. Those that this GPU's
@@ -283,8 +297,8 @@ static void tiles(const struct td_cuda_ctx *c, struct lin_params *all)
     struct lin_params p = take(all, TYPE, PLANES);
     if (p.count == 0)
         return;
-    if (PLANES == 1 && c->warpgroups)
-        launch_wide<TYPE>(c, p);
+    if (c->warpgroups && (PLANES == 1 || TYPE == TD_MAT_BF16))
+        launch_wide<PLANES == 1 ? TYPE : TD_MAT_BF16, PLANES>(c, p);
     else if (PLANES == 1 && p.rows > 64 && fits<TYPE, PLANES, true>(c))
         launch_tiles<TYPE, PLANES, true>(c, p);
     else
@@ -341,15 +355,16 @@ extern "C" bool td_cuda_has_warpgroups(int32_t shared_max)
 {
     struct cudaFuncAttributes a;
     return td_wide_bytes() <= (size_t)shared_max &&
-           cudaFuncGetAttributes(&a, lin_wide<TD_MAT_F8>) == cudaSuccess &&
+           cudaFuncGetAttributes(&a, lin_wide<TD_MAT_F8, 1>) == cudaSuccess &&
            a.maxThreadsPerBlock >= WIDE_THREADS;
 }
 
 extern "C" void td_cuda_prepare_linear(const struct td_cuda_ctx *c)
 {
     if (c->warpgroups) {
-        td_allow_wide(lin_wide<TD_MAT_F8>);
-        td_allow_wide(lin_wide<TD_MAT_BF16>);
+        td_allow_wide(lin_wide<TD_MAT_F8, 1>);
+        td_allow_wide(lin_wide<TD_MAT_BF16, 1>);
+        td_allow_wide(lin_wide<TD_MAT_BF16, 3>);
     }
     allow<TD_MAT_F8, 1, true>(c);
     allow<TD_MAT_F8, 1, false>(c);

@@ -10,16 +10,6 @@
 
 #include "ops/cuda/tile.cuh"
 
-/* Loads that pass by the first-level cache: a weight is read once. */
-TD_DEVICE uint4 td_load_weights(const void *p)
-{
-    uint4 v;
-    asm("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0,%1,%2,%3}, [%4];"
-        : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-        : "l"(p));
-    return v;
-}
-
 /* lo and hi are the block's first bytes of the lane's rows, NULL for a row outside. */
 template <int TYPE>
 TD_DEVICE void td_load_frag(td_frag<TYPE> &f, const uint8_t *lo, const uint8_t *hi,

@@ -3,9 +3,10 @@
  * Products of weights with rows of activations on tensor cores, in one order of sums.
  *
  * k is cut into blocks of TD_SCALE_BLOCK. Within a block the tensor cores add up eight
- * steps of 16 products; then, block after block, total = block * scale + total. Two
+ * steps of 16 products; then, block after block, total = block * scale + total. Three
  * shapes follow that order, so that a result's bits do not depend on which one made it:
- * small_run() for few activation rows (small.cuh) and, here,
+ * small_run() for few activation rows (small.cuh), wide_run() for many where there are
+ * warpgroups (warpgroup.cuh) and, here,
  *
  *     tile_run()   128 weight rows by 64 or 128 activation rows; operands pass through
  *                  shared memory in stages, totals stay in registers
@@ -36,6 +37,16 @@ enum {
 template <int TYPE> TD_DEVICE constexpr int td_bytes_of(void)
 {
     return TYPE == TD_MAT_F8 ? 1 : 2;
+}
+
+/* Loads that pass by the first-level cache: a weight is read once. */
+TD_DEVICE uint4 td_load_weights(const void *p)
+{
+    uint4 v;
+    asm("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0,%1,%2,%3}, [%4];"
+        : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+        : "l"(p));
+    return v;
 }
 
 /* Where within a block lane c's four elements of a step begin. */

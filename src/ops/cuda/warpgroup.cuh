@@ -2,8 +2,8 @@
 /*
  * Products of a prompt's rows on GPUs whose tensor cores are fed by warpgroups (sm_90a).
  *
- *     wide_run()   128 weight rows by up to 128 activation rows, in the order of sums of
- *                  tile.cuh
+ *     wide_run()   128 weight rows by up to 128 activation rows, or 32 rows of three
+ *                  planes, in the order of sums of tile.cuh
  *
  * These GPUs' tensor cores add up 16 products and a sum in one rounding, whichever
  * instruction asks for it, so the bits are those of tile.cuh too.
@@ -26,7 +26,8 @@
 enum {
     GROUP = 128, /* threads of a warpgroup */
     WIDE_THREADS = 3 * GROUP,
-    WIDE_ROWS = 128,
+    WIDE_ROWS = 128,  /* of a slot */
+    WIDE_ROWS_3 = 32, /* of each of three planes in a slot */
     SLOT_K = 64,
     SLOT_STEPS = SLOT_K / 16,
     SLOT_BYTES = WIDE_ROWS * SLOT_K * 2,
@@ -63,6 +64,7 @@ template <int NW> struct td_unit {
     const float *scale[NW]; /* of weight row n0, by k block; NULL for none */
     int64_t n, n0;
     const uint16_t *x;
+    int64_t plane; /* elements between planes of x */
     const int32_t *pick;
     int32_t blocks, first, share, count, at; /* at: the WORK's own */
 };
@@ -256,107 +258,124 @@ TD_DEVICE int td_next_unit(const WORK &work, int at, td_unit<NW> &u)
     return at;
 }
 
-/* A thread of the feeder brings half of every slot of two rows, row + 64 after row: of
- * each four pieces of 16 bytes, one of each lane that will multiply. */
+enum { FEED_ROWS = 8 };
+
+/* A feeder's warp brings rows 16 w .. 16 w + 15 and those 64 on. Its lanes ask for whole
+ * lines of 128 bytes: a lane for piece lane % 8 of rows lane / 8, 4 more, ... */
 struct td_feed {
-    const uint4 *from[2]; /* NULL for a row that the unit does not have */
-    int at, slot, slots, row, half;
-    uint32_t two; /* a bit for each slot asked for, the last one lowest: both rows */
+    const uint4 *x;
+    int32_t from[FEED_ROWS]; /* where the lane's rows begin, negative for none */
+    int at, slot, slots;
+    bool two; /* there are rows in both halves */
 };
 
-template <int NW, typename WORK>
+/* The lane's row i of the tile. */
+TD_DEVICE int td_feed_row(int i)
+{
+    int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP;
+    return 16 * warp + lane / 8 + 4 * (i % 4) + 64 * (i / 4);
+}
+
+template <int PLANES, int NW, typename WORK>
 TD_DEVICE void td_feed_unit(const WORK &work, td_feed &f)
 {
     td_unit<NW> u;
     f.at = td_next_unit(work, f.at, u);
     if (f.at < 0)
         return;
+    int32_t pitch = u.blocks * (KB / 8);
+    f.x = (const uint4 *)u.x;
     f.slot = 0;
     f.slots = u.blocks * (KB / SLOT_K);
 #pragma unroll
-    for (int i = 0; i < 2; i++) {
-        int row = f.row + 64 * i;
-        f.from[i] = NULL;
-        if (row < u.count)
-            f.from[i] = (const uint4 *)(u.x + (int64_t)(td_unit_row(u, row) / u.share) *
-                                                  u.blocks * KB);
+    for (int i = 0; i < FEED_ROWS; i++) {
+        int row = td_feed_row(i), plane = 0;
+        if (PLANES == 3) {
+            plane = row / WIDE_ROWS_3;
+            row %= WIDE_ROWS_3;
+        }
+        f.from[i] = -1;
+        if (row < u.count && plane < PLANES)
+            f.from[i] = plane * (int32_t)(u.plane / 8) +
+                        td_unit_row(u, row) / u.share * pitch + (int)threadIdx.x % 8;
     }
+    f.two = PLANES == 3 || u.count > WIDE_ROWS / 2;
 }
 
-/* Where a thread's piece i of a row goes. */
-TD_DEVICE uint4 *td_feed_place(const td_feed &f, int slot, int second, int i)
+/* A row's pieces in a slot, of which h = 0 and 1 each make four others: piece i of half h
+ * lies where td_feed_turn() will leave piece i of what it makes. */
+template <int TYPE> TD_DEVICE int td_feed_place(int piece)
 {
-    return (uint4 *)(td_wide_shared() + slot * SLOT_BYTES +
-                     (f.row + 64 * second) * 128 +
-                     16 * ((4 * f.half + i) ^ (f.row & 7)));
+    return TYPE == TD_MAT_F8 ? 4 * (piece % 2) + piece / 2 : piece;
 }
 
-/* Asks for the thread's pieces of the unit's next slot. */
-template <int TYPE> TD_DEVICE void td_feed_ask(td_feed &f, int slot)
+/* Asks for the lane's pieces of the unit's next slot. */
+template <int TYPE> TD_DEVICE void td_feed_ask(const td_feed &f, int slot)
 {
+    const uint4 *x = f.x + f.slot * (SLOT_K / 8);
+    int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP;
+    int place = td_feed_place<TYPE>(lane % 8) ^ lane / 8;
+    int to = slot * SLOT_BYTES + (16 * warp + lane / 8) * 128 + 16 * place;
 #pragma unroll
-    for (int second = 0; second < 2; second++) {
-        const uint4 *from = f.from[second] + f.slot * (SLOT_K / 8);
-        if (!f.from[second])
-            continue;
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            td_copy16(td_feed_place(f, slot, second, i),
-                      from + (TYPE == TD_MAT_F8 ? f.half + 2 * i : 4 * f.half + i),
-                      true);
-    }
-    f.two = f.two << 1 | (f.from[1] != NULL);
+    for (int i = 0; i < FEED_ROWS; i++)
+        if (f.from[i] >= 0)
+            td_copy16(td_wide_shared() + (to ^ 64 * (i % 2)) +
+                          128 * (4 * (i % 4) + 64 * (i / 4)),
+                      x + f.from[i], true);
 }
 
-/* Pieces of four lanes' elements become pieces of steps, in their places. */
-TD_DEVICE void td_feed_turn(const td_feed &f, int slot, bool two)
+/* Pieces of four lanes' elements become pieces of steps, in their places: a lane turns
+ * half of a row, then of the one 64 on. */
+TD_DEVICE void td_feed_turn(int slot, bool two)
 {
+    int row = (int)threadIdx.x / 2, half = (int)threadIdx.x % 2;
+    int at = slot * SLOT_BYTES + row * 128 + 16 * (4 * half ^ (row & 7));
 #pragma unroll
-    for (int second = 0; second < 2; second++) {
+    for (int second = 0; second < 2; second++, at += 64 * 128) {
         uint4 v[4];
         if (second && !two)
             break;
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            v[i] = *td_feed_place(f, slot, second, i);
+            v[i] = *(const uint4 *)(td_wide_shared() + (at ^ 16 * i));
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            *td_feed_place(f, slot, second, i) = make_uint4(
+            *(uint4 *)(td_wide_shared() + (at ^ 16 * i)) = make_uint4(
                 td_word(v[0], i), td_word(v[1], i), td_word(v[2], i), td_word(v[3], i));
     }
 }
 
-template <int TYPE, int NW, typename WORK> TD_DEVICE void td_feed_run(const WORK &work)
+template <int TYPE, int PLANES, int NW, typename WORK>
+TD_DEVICE void td_feed_run(const WORK &work)
 {
-    int thread = (int)threadIdx.x % GROUP, asked = 0;
+    int asked = 0;
+    uint32_t two = 0; /* a bit for each slot asked for, the last one's lowest */
     td_ring ask = {}, turn = {};
     td_feed f = {};
     f.at = td_before_first();
-    f.half = thread % 2;
-    f.row = thread / 2;
-    td_feed_unit<NW>(work, f);
+    td_feed_unit<PLANES, NW>(work, f);
     for (int i = 0; f.at >= 0 || asked > 0; i++) {
+        two = two << 1 | f.two;
         if (f.at >= 0) {
             td_barrier_wait(td_ring_empty(ask.at), ask.turn ^ 1);
             td_feed_ask<TYPE>(f, ask.at);
             td_ring_next(ask);
             asked++;
-            if (++f.slot == f.slots)
-                td_feed_unit<NW>(work, f);
-        } else {
-            f.two <<= 1;
         }
         td_copy_commit();
-        if (i < AHEAD)
-            continue;
-        td_copy_wait<AHEAD>();
-        td_feed_turn(f, turn.at, f.two >> AHEAD & 1);
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-        __syncwarp();
-        if (thread % WARP == 0)
-            td_barrier_arrive(td_ring_full(turn.at));
-        td_ring_next(turn);
-        asked--;
+        if (i >= AHEAD) {
+            td_copy_wait<AHEAD>();
+            __syncwarp();
+            td_feed_turn(turn.at, two >> AHEAD & 1);
+            asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+            __syncwarp();
+            if (threadIdx.x % WARP == 0)
+                td_barrier_arrive(td_ring_full(turn.at));
+            td_ring_next(turn);
+            asked--;
+        }
+        if (f.at >= 0 && ++f.slot == f.slots)
+            td_feed_unit<PLANES, NW>(work, f);
     }
 }
 
@@ -443,7 +462,7 @@ TD_DEVICE void td_release(int slot)
 
 /* sum = the products of a block's two slots, of which the first one's operands are there
  * and then those of the next block are. Weights from block `ahead` are asked for. */
-template <int TYPE, int R>
+template <int TYPE, int PLANES, int R>
 TD_DEVICE void td_wide_block(td_hands<TYPE> &h, td_ring &ring, int ahead,
                              uint32_t (&a)[2][SLOT_STEPS][4], float (&sum)[R])
 {
@@ -459,7 +478,10 @@ TD_DEVICE void td_wide_block(td_hands<TYPE> &h, td_ring &ring, int ahead,
         td_group_fence();
 #pragma unroll
         for (int s = 0; s < SLOT_STEPS; s++)
-            td_group_mma(sum, a[half][s], d + 2 * s, half + s != 0);
+#pragma unroll
+            for (int p = 0; p < PLANES; p++)
+                td_group_mma(sum, a[half][s], d + 2 * s + p * (WIDE_ROWS_3 * 128 >> 4),
+                             half + s + p != 0);
         td_group_commit();
         if (half == 0)
             td_ring_next(ring);
@@ -524,7 +546,7 @@ TD_DEVICE void td_wide_store(const WORK &work, int at, const float (&total)[R])
 
 /* Unit `at`, with at most 2 * R activation rows. Returns the next one, of which the first
  * weights were asked for meanwhile; negative for none. */
-template <int TYPE, int NW, int R, typename WORK>
+template <int TYPE, int PLANES, int NW, int R, typename WORK>
 TD_DEVICE int td_wide_unit(const WORK &work, int at, int blocks, td_hands<TYPE> &h,
                            td_ring &ring)
 {
@@ -535,20 +557,20 @@ TD_DEVICE int td_wide_unit(const WORK &work, int at, int blocks, td_hands<TYPE> 
     td_slot_operands<TYPE>(h.f[0], a[0]);
     for (int b = 0; b + 1 < blocks; b++) {
         td_block_scale scale(h.rows, b);
-        td_wide_block<TYPE>(h, ring, b + 1, a, sum);
+        td_wide_block<TYPE, PLANES>(h, ring, b + 1, a, sum);
         scale.add(sum, total);
     }
     td_block_scale scale(h.rows, blocks - 1);
     next = td_next_unit(work, at, u);
     if (next >= 0)
         h.rows = td_lane_rows_of<TYPE>(u);
-    td_wide_block<TYPE>(h, ring, 0, a, sum);
+    td_wide_block<TYPE, PLANES>(h, ring, 0, a, sum);
     scale.add(sum, total);
     td_wide_store<NW>(work, at, total);
     return next;
 }
 
-template <int TYPE, int NW, typename WORK>
+template <int TYPE, int PLANES, int NW, typename WORK>
 TD_DEVICE void td_wide_multiply(const WORK &work)
 {
     td_ring ring = {};
@@ -563,12 +585,12 @@ TD_DEVICE void td_wide_multiply(const WORK &work)
         td_slot_load<TYPE>(h.f[i], h.rows, i);
     while (at >= 0) {
         work.find(at, u);
-        if (u.count > 64)
-            at = td_wide_unit<TYPE, NW, 64>(work, at, u.blocks, h, ring);
-        else if (u.count > 32)
-            at = td_wide_unit<TYPE, NW, 32>(work, at, u.blocks, h, ring);
+        if (PLANES == 1 && u.count > 64)
+            at = td_wide_unit<TYPE, PLANES, NW, 64>(work, at, u.blocks, h, ring);
+        else if (PLANES == 1 && u.count > 32)
+            at = td_wide_unit<TYPE, PLANES, NW, 32>(work, at, u.blocks, h, ring);
         else
-            at = td_wide_unit<TYPE, NW, 16>(work, at, u.blocks, h, ring);
+            at = td_wide_unit<TYPE, PLANES, NW, 16>(work, at, u.blocks, h, ring);
     }
 }
 
@@ -578,7 +600,8 @@ TD_DEVICE void td_wide_multiply(const WORK &work)
  *     void store(u, row, n, a, b)     results of weight rows n .. n + 3 and the row
  *                              that td_unit_row() gives, with NW = 2 of both matrices; n,
  *                              a multiple of 4, may lie outside */
-template <int TYPE, int NW, typename WORK> TD_DEVICE void wide_run(const WORK &work)
+template <int TYPE, int PLANES, int NW, typename WORK>
+TD_DEVICE void wide_run(const WORK &work)
 {
     if (threadIdx.x == 0) {
         for (int i = 0; i < SLOTS; i++) {
@@ -591,16 +614,17 @@ template <int TYPE, int NW, typename WORK> TD_DEVICE void wide_run(const WORK &w
     if (threadIdx.x < GROUP) {
         asm volatile(
             "setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"((int)FEEDER_REGISTERS));
-        td_feed_run<TYPE, NW>(work);
+        td_feed_run<TYPE, PLANES, NW>(work);
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"((int)OTHER_REGISTERS));
-        td_wide_multiply<TYPE, NW>(work);
+        td_wide_multiply<TYPE, PLANES, NW>(work);
     }
 }
 
 #else
 
-template <int TYPE, int NW, typename WORK> TD_DEVICE void wide_run(const WORK &)
+template <int TYPE, int PLANES, int NW, typename WORK>
+TD_DEVICE void wide_run(const WORK &)
 {
 }
 
