@@ -75,7 +75,8 @@ enum td_status td_conf_parse_args(struct td_conf *c, unsigned verbs, int argc,
                                   char **argv, struct td_error *err);
 
 /* Reads TANDEM_* variables; never overrides a flag. An empty one counts as not set, but
- * for texts: a secret that came out empty must not switch its check off. Call after td_conf_parse_args(). */
+ * for texts: a secret that came out empty must not switch its check off. Call after
+ * td_conf_parse_args(). */
 enum td_status td_conf_parse_env(struct td_conf *c, struct td_error *err);
 
 /* Reads a tandem.conf: `name = value`, `#` comments. Never overrides flags or variables.

@@ -34,8 +34,8 @@ ssize_t td_pread(int fd, void *out, size_t n, int64_t offset);
 /* The same to several places, one after the other in the file; `to` is used up. */
 ssize_t td_preadv(int fd, struct iovec *to, int n, int64_t offset);
 
-/* For tests: the n-th of these two calls from now on fails (once) with this errno, or finds the
- * end of the file when it is 0; n = 0 switches that off. */
+/* For tests: the n-th of these two calls from now on fails (once) with this errno, or
+ * finds the end of the file when it is 0; n = 0 switches that off. */
 void td_pread_fail_at(long n, int error);
 
 /* False only when the folder has no entry of that name. What cannot be opened is there

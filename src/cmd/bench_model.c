@@ -313,7 +313,7 @@ static enum td_status measure(struct bench *b, struct td_error *err)
     return s;
 }
 
-/* ---- the verb --------------------------------------------------------------------------- */
+/* ---- the verb ------------------------------------------------------------------------ */
 
 /* What the engine would say of a context that nobody asked for. */
 static enum td_status check_context(const struct lists *l, const char *model,
