@@ -206,16 +206,20 @@ static int64_t least(const struct planner *k, int32_t max_len, int32_t max_seqs,
 
 /* ---- refusal ------------------------------------------------------------------------ */
 
+/* What is advised has to hold in the next run too, whose program may be larger by some
+ * pages of its files. */
+enum { ADVICE_SPARE = 1 << 20 };
+
 /* The longest context that fits with so many sequences, 0: none. */
 static int32_t longest(const struct planner *k, int32_t max_seqs, int32_t most)
 {
     struct td_plan p;
     int32_t lo = 0, hi = most / TD_CHUNK;
-    if (least(k, most, max_seqs, &p) >= 0)
+    if (least(k, most, max_seqs, &p) >= ADVICE_SPARE)
         return most;
     while (lo < hi) {
         int32_t middle = (lo + hi + 1) / 2;
-        if (least(k, middle * TD_CHUNK, max_seqs, &p) >= 0)
+        if (least(k, middle * TD_CHUNK, max_seqs, &p) >= ADVICE_SPARE)
             lo = middle;
         else
             hi = middle - 1;
@@ -229,7 +233,7 @@ static int32_t most_seqs(const struct planner *k, int32_t max_len, int32_t most)
     int32_t lo = 0, hi = most;
     while (lo < hi) {
         int32_t middle = (lo + hi + 1) / 2;
-        if (least(k, max_len, middle, &p) >= 0)
+        if (least(k, max_len, middle, &p) >= ADVICE_SPARE)
             lo = middle;
         else
             hi = middle - 1;
@@ -253,7 +257,7 @@ static int more_ranks(const struct planner *k, int32_t max_len)
         if (td_model_size(k->asked->model, k->dev, 0, list[i], &limits, &other.model,
                           NULL) != TD_OK)
             return 0;
-        if (least(&other, max_len, limits.max_seqs, &p) >= 0)
+        if (least(&other, max_len, limits.max_seqs, &p) >= ADVICE_SPARE)
             found = list[i];
         td_model_free(other.model);
     }
