@@ -261,9 +261,10 @@ static bool never_came(struct td_watch *w, int rank, double now, struct td_error
 
 static bool silent(struct td_watch *w, int rank, double now, struct td_error *err)
 {
-    int others = 0;
+    int others =
+        0; /* heard of lately: those that are silent, too, may follow in a moment */
     for (int i = 0; i < w->ranks; i++)
-        others += now - w->rank[i].beat_at <= w->params.limits.silent;
+        others += now - w->rank[i].beat_at <= w->params.limits.silent / 2;
     if (others == 0 && w->ranks > 1) {
         td_error_set(err, TD_E_TIMEOUT, "all ranks are silent for %.1f s",
                      now - w->rank[rank].beat_at);

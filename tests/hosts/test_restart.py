@@ -60,7 +60,7 @@ def test_waits_for_a_host(bed, harm, undo, words):
     s = Served(bed)
     s.ready()
     want = s.ask(tokens=16)
-    a = s.asking(tokens=400)
+    a = s.asking(tokens=3000)  # longer than it takes to do harm
     time.sleep(0.3)
     at = len(s.err)
     harm(bed)
@@ -76,7 +76,7 @@ def test_waits_for_a_host(bed, harm, undo, words):
     assert a.process.poll() is None  # it waits, too
     undo(bed)
     s.ready(60, at)
-    a.wait(60)
+    a.wait(110)
     assert "choices" in json.loads(a.out), a.out
     assert s.ask(tokens=16) == want
     assert s.stop() == 0
