@@ -39,18 +39,23 @@ static void end(int signal)
     _exit(last_code);
 }
 
-/* Ends the process from any thread: what it says may block like everything else, the
- * alarm ends that too. */
-static void leave(void *self, const struct td_error *err, int exit_code)
+/* The process ends with this code in so many seconds, whatever it does by then. */
+static void end_in(unsigned seconds, int exit_code)
 {
     struct sigaction a;
-    (void)self;
     memset(&a, 0, sizeof(a));
     a.sa_handler = end;
     (void)sigemptyset(&a.sa_mask);
     last_code = exit_code;
     if (sigaction(SIGALRM, &a, NULL) == 0)
-        (void)alarm(1);
+        (void)alarm(seconds);
+}
+
+/* Ends the process from any thread: what it says may block like everything else. */
+static void leave(void *self, const struct td_error *err, int exit_code)
+{
+    (void)self;
+    end_in(1, exit_code);
     td_event_error(err);
     td_term_error(stderr, err);
     _exit(exit_code);
@@ -136,7 +141,9 @@ int td_cmd_leave(int code, const struct td_error *err)
     if (!several)
         return code;
     code = exit_code(code, err);
+    end_in(TD_RANK_FAREWELL, code);
     td_world_close(world);
     world = NULL;
+    (void)alarm(0);
     return code;
 }

@@ -51,7 +51,8 @@
  *     75   the watchdog: this rank stood still, or rank 0 was silent, for too long
  *
  * MPI_Finalize() is reached in an orderly end and after failures that all ranks know
- * of; in all other cases the process just ends, and mpirun ends the others.
+ * of; in all other cases the process just ends, and mpirun ends the others. MPI waits there
+ * for its daemons without end; a rank leaves after TD_RANK_FAREWELL seconds in any case.
  */
 #ifndef TD_ENGINE_RANKS_H
 #define TD_ENGINE_RANKS_H
@@ -68,6 +69,8 @@ enum td_rank_exit {
     TD_RANK_EXIT_PEER = 74,
     TD_RANK_EXIT_WATCHDOG = 75
 };
+
+enum { TD_RANK_FAREWELL = 5 };
 
 enum { TD_BEAT_MAX = 256 }; /* bytes of a heartbeat line, its newline included */
 
