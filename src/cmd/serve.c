@@ -283,6 +283,32 @@ static enum td_again on_again(void *self, struct td_error *why)
     return r->status == TD_OK ? TD_AGAIN_YES : TD_AGAIN_NO;
 }
 
+/* Whether n characters are a measured number, such as 86.3: one dot, unlike an address. */
+static bool is_measure(const char *p, size_t n)
+{
+    const char *dot = memchr(p, '.', n);
+    return dot && !memchr(dot + 1, '.', n - (size_t)(dot + 1 - p));
+}
+
+/* Whether two reasons differ by what was measured at most. */
+static bool same_reason(const char *a, const char *b)
+{
+    while (*a && *b) {
+        size_t n = strspn(a, "0123456789."), m = strspn(b, "0123456789.");
+        if (n && is_measure(a, n) && is_measure(b, m)) {
+            a += n;
+            b += m;
+            continue;
+        }
+        n = TD_MAX(n, 1);
+        if (strncmp(a, b, n) != 0)
+            return false;
+        a += n;
+        b += n;
+    }
+    return *a == *b;
+}
+
 /* The same reason is printed once, however long it lasts. */
 static void on_put_off(void *self, const struct td_error *why, double wait)
 {
@@ -290,7 +316,7 @@ static void on_put_off(void *self, const struct td_error *why, double wait)
     struct recheck *r = &s->recheck;
     td_front_put_off(s->front, why, wait);
     s->start = td_clock_now() + wait;
-    if (strcmp(r->said, why->what) == 0)
+    if (same_reason(r->said, why->what))
         return;
     td_text_copy(r->said, sizeof(r->said), why->what);
     clear_bar(s);
