@@ -261,8 +261,8 @@ static bool never_came(struct td_watch *w, int rank, double now, struct td_error
 
 static bool silent(struct td_watch *w, int rank, double now, struct td_error *err)
 {
-    int others =
-        0; /* heard of lately: those that are silent, too, may follow in a moment */
+    /* Heard of lately. Those that are silent, too, may follow in a moment. */
+    int others = 0;
     for (int i = 0; i < w->ranks; i++)
         others += now - w->rank[i].beat_at <= w->params.limits.silent / 2;
     if (others == 0 && w->ranks > 1) {
