@@ -37,6 +37,7 @@ static const struct bound {
     {"norm", 4e-6, 4e-6},   {"gated_norm", 8e-6, 8e-6}, {"swiglu", 4e-6, 4e-6},
     {"route", 4e-6, 4e-6},  {"qkv", 1e-5, 4e-2},        {"attention", 1e-5, 1e-5},
     {"conv", 4e-6, 4e-6},   {"delta", 1e-5, 1e-5},      {"candidates", 1e-6, 1e-6},
+    {"gdn", 2e-4, 4e-4},    {"choose", 2e-5, 2e-5},
 };
 
 /* In bf16 a GPU multiplies some f32 numbers as two planes of 16 bits in all. */
@@ -284,7 +285,7 @@ static const struct td_reserve limits = {.max_rows = 192,
                                          .max_len = 2048,
                                          .max_out = 32,
                                          .vocab = 124160,
-                                         .max_k = 1024,
+                                         .max_k = 8448,
                                          .hidden = 129,
                                          .n_heads = 16,
                                          .n_kv = 8,
@@ -297,8 +298,6 @@ static const struct td_reserve limits = {.max_rows = 192,
                                          .experts_k = 8,
                                          .expert_size = 512,
                                          .shared_size = 512};
-
-/* Whether the CUDA shelf is checked in place of the processor's levels. */
 
 static void take_arena(struct td_dev *dev)
 {
@@ -345,7 +344,7 @@ static struct td_dev *open_dev(const char *level, enum td_numerics numerics,
                               .budget = (size_t)1 << 30,
                               .level = level};
     struct td_reserve r = limits;
-    r.hidden = 1025;
+    r.hidden = 2200;
     td_error_init(&err);
     if ((gpu ? td_cuda_open(&p, &dev, &err) : td_cpu_open(&p, &dev, &err)) != TD_OK) {
         if (gpu)
@@ -437,6 +436,15 @@ static void case_linear(struct run *r, const void *shape)
         for (int i = 0; i < 6; i++)
             check_bits(y[i], a.term[i].y + row * a.term[i].y_stride, (size_t)w[i].n,
                        "row alone");
+        alone.count = 1;
+        for (int i = 0; i < 6; i++) {
+            memset(y[i], 0, (size_t)w[i].n * sizeof(float));
+            alone.term[0] = a.term[i];
+            alone.term[0].y = y[i];
+            r->dev->ops.linear(r->dev, &alone);
+            check_bits(y[i], a.term[i].y + row * a.term[i].y_stride, (size_t)w[i].n,
+                       "product alone");
+        }
     }
 }
 
@@ -500,7 +508,7 @@ static void check_linear(const struct devices *d, bool is_short, case_fn f)
 {
     static const int32_t rows[] = {1, 2, 3, 5, 7, 17, 33, 64, 130};
     static const int64_t ns[] = {1, 4, 31, 130, 257};
-    static const int64_t ks[] = {1, 15, 64, 128, 200, 256, 1000, 1024};
+    static const int64_t ks[] = {1, 15, 64, 128, 200, 256, 1000, 1024, 2300, 8448};
     char what[64];
     for (size_t i = 0; i < TD_COUNT(rows); i++)
         for (size_t j = 0; j < TD_COUNT(ns); j++)
@@ -521,6 +529,9 @@ static void check_experts(const struct devices *d, bool is_short, case_fn f)
         {0, 8, 2, 128, 64, 0, TD_MAT_F8, TD_MAT_F8},
         {0, 16, 4, 256, 128, 128, TD_MAT_F8, TD_MAT_F8},
         {0, 5, 1, 130, 33, 70, TD_MAT_F8, TD_MAT_BF16},
+        {0, 9, 8, 260, 512, 512, TD_MAT_F8, TD_MAT_F8},
+        {0, 3, 2, 2200, 300, 200, TD_MAT_BF16, TD_MAT_BF16},
+        {0, 3, 2, 2200, 300, 400, TD_MAT_F8, TD_MAT_F8},
         {0, 4, 4, 64, 256, 100, TD_MAT_BF16, TD_MAT_F32},
         {0, 3, 2, 100, 20, 20, TD_MAT_F32, TD_MAT_F8},
     };
@@ -815,78 +826,9 @@ static void case_attention(struct run *r, const void *shape)
     }
 }
 
-static void case_conv(struct run *r, const void *shape)
-{
-    const struct seqs_shape *s = shape;
-    int32_t rows = rows_of(s), n = s->heads * s->dim + s->kv_heads, width = 4;
-    size_t state = (size_t)(MAX_SEQS * (width - 1) * n);
-    struct td_conv_args a = {.batch = make_batch(r, s, -1, 0, 0),
-                             .u = input(r, (size_t)(rows * n), 1.0f),
-                             .w = input(r, (size_t)(n * width), 1.0f),
-                             .channels = n,
-                             .width = width};
-    struct td_conv_args piece = a;
-    a.state = output(r, state, true);
-    a.y = output(r, (size_t)(rows * n), false);
-    piece.state = new_buf(r, state * sizeof(float));
-    memcpy(piece.state, a.state, state * sizeof(float));
-    r->dev->ops.conv(r->dev, &a);
-    for (int32_t i = 0; i < s->decode + s->prefill && r->dev->threads == 2; i++) {
-        int32_t tokens = i < s->decode ? 1 : s->count[i], row = first_row(s, i);
-        for (int32_t skip = 0; skip < tokens; skip += TD_CHUNK) {
-            piece.batch = make_batch(r, s, i, skip, TD_CHUNK);
-            piece.u = a.u + (row + skip) * n;
-            piece.y = new_buf(r, (size_t)(TD_CHUNK * n) * sizeof(float));
-            r->dev->ops.conv(r->dev, &piece);
-            check_bits(piece.y, a.y + (row + skip) * n, (size_t)(piece.batch->rows * n),
-                       "piece alone");
-        }
-    }
-    if (r->dev->threads == 2)
-        check_bits(piece.state, a.state, state, "state of pieces");
-}
+#include "checkops_gdn.inc"
 
-static void case_delta(struct run *r, const void *shape)
-{
-    const struct seqs_shape *s = shape;
-    int32_t rows = rows_of(s), n_v = s->heads, n_k = s->kv_heads;
-    int32_t width = 2 * n_k * s->dim + n_v * s->dim2, out = n_v * s->dim2;
-    size_t state = (size_t)(MAX_SEQS * n_v * s->dim * s->dim2);
-    struct td_delta_args a = {.batch = make_batch(r, s, -1, 0, 0),
-                              .c = input(r, (size_t)(rows * width), 1.0f),
-                              .a = input(r, (size_t)(rows * n_v), 1.0f),
-                              .b = input(r, (size_t)(rows * n_v), 2.0f),
-                              .dt_bias = input(r, (size_t)n_v, 1.0f),
-                              .n_k = n_k,
-                              .n_v = n_v,
-                              .dk = s->dim,
-                              .dv = s->dim2};
-    float *a_neg = input(r, (size_t)n_v, 1.0f);
-    for (int32_t i = 0; i < n_v; i++)
-        a_neg[i] = -fabsf(a_neg[i]) * (i % 3 ? 0.1f : 2.0f);
-    a.a_neg = a_neg;
-    struct td_delta_args piece = a;
-    a.state = output(r, state, true);
-    a.y = output(r, (size_t)(rows * out), false);
-    piece.state = new_buf(r, state * sizeof(float));
-    memcpy(piece.state, a.state, state * sizeof(float));
-    r->dev->ops.delta(r->dev, &a);
-    for (int32_t i = 0; i < s->decode + s->prefill && r->dev->threads == 2; i++) {
-        int32_t tokens = i < s->decode ? 1 : s->count[i], row = first_row(s, i);
-        for (int32_t skip = 0; skip < tokens; skip += TD_CHUNK) {
-            piece.batch = make_batch(r, s, i, skip, TD_CHUNK);
-            piece.c = a.c + (row + skip) * width;
-            piece.a = a.a + (row + skip) * n_v;
-            piece.b = a.b + (row + skip) * n_v;
-            piece.y = new_buf(r, (size_t)(TD_CHUNK * out) * sizeof(float));
-            r->dev->ops.delta(r->dev, &piece);
-            check_bits(piece.y, a.y + (row + skip) * out,
-                       (size_t)(piece.batch->rows * out), "piece alone");
-        }
-    }
-    if (r->dev->threads == 2)
-        check_bits(piece.state, a.state, state, "state of pieces");
-}
+#include "checkops_choose.inc"
 
 static void check_seqs(const struct devices *d, bool is_short, case_fn f)
 {
@@ -928,6 +870,8 @@ static const struct {
     {"attention", check_seqs, case_attention},
     {"conv", check_seqs, case_conv},
     {"delta", check_seqs, case_delta},
+    {"gdn", check_seqs, case_gdn},
+    {"choose", check_choose, case_choose},
 };
 
 static void check_level(const char *level, enum td_numerics numerics, const char *op,

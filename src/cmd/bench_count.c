@@ -185,6 +185,8 @@ enum td_status td_bench_count_begin(struct td_dev *dev, int32_t rows, int32_t to
     ops->swiglu = count_swiglu;
     ops->route = count_route;
     ops->experts = count_experts;
+    ops->gdn = NULL; /* their parts are counted */
+    ops->choose = NULL;
     if (ops->begin) {
         ops->begin = make_calls;
         ops->end = made_calls;

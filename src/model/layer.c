@@ -116,11 +116,13 @@ void td_layer_gdn(struct td_model *m, struct td_cache *c, const struct td_layer 
         .x = m->work.h,
         .x_stride = m->cfg.hidden,
         .rows = m->batch.rows,
-        .count = 4,
+        .count = dev->ops.gdn ? 2 : 4, /* gdn() has the gates */
         .term = {{.w = &w->qkv, .y = u, .y_stride = n.channels},
                  {.w = &w->z, .y = z, .y_stride = n.value},
                  {.w = &w->a, .y = a, .y_stride = n.heads, .exact = true},
                  {.w = &w->b, .y = b, .y_stride = n.heads, .exact = true}}};
+    struct td_gdn_args gdn = {
+        .x = m->work.h, .gate_a = &w->a, .gate_b = &w->b, .a = a, .b = b};
     struct td_conv_args convolve = {.batch = &m->batch,
                                     .u = u,
                                     .w = w->conv,
@@ -147,14 +149,23 @@ void td_layer_gdn(struct td_model *m, struct td_cache *c, const struct td_layer 
                                       .rows = m->batch.rows,
                                       .heads = (int32_t)n.heads,
                                       .dim = m->cfg.value_dim};
-    dev->ops.linear(dev, &in);
-    dev->ops.conv(dev, &convolve);
-    dev->ops.delta(dev, &delta);
-    dev->ops.gated_norm(dev, &norm);
+    if (dev->ops.gdn) {
+        gdn.in = in;
+        gdn.conv = convolve;
+        gdn.delta = delta;
+        gdn.norm = norm;
+        dev->ops.gdn(dev, &gdn);
+    } else {
+        dev->ops.linear(dev, &in);
+        dev->ops.conv(dev, &convolve);
+        dev->ops.delta(dev, &delta);
+        dev->ops.gated_norm(dev, &norm);
+    }
     linear(m, y, &w->out, m->work.delta);
 }
 
-static void dense(struct td_model *m, const struct td_ffn_weights *w)
+static void dense(struct td_model *m, const struct td_ffn_weights *w,
+                  const struct td_norm_args *norm)
 {
     int64_t size = m->slice.ffn.count;
     float *gate = m->work.wide, *up = gate + m->batch.rows * size;
@@ -166,12 +177,15 @@ static void dense(struct td_model *m, const struct td_ffn_weights *w)
                                          {.w = &w->up, .y = up, .y_stride = size}}};
     struct td_swiglu_args act = {
         .gate = gate, .up = up, .rows = m->batch.rows, .n = size};
+    if (norm)
+        m->dev->ops.norm(m->dev, norm);
     m->dev->ops.linear(m->dev, &in);
     m->dev->ops.swiglu(m->dev, &act);
     linear(m, gate, &w->down, m->work.delta);
 }
 
-static void experts(struct td_model *m, const struct td_ffn_weights *w)
+static void experts(struct td_model *m, const struct td_ffn_weights *w,
+                    const struct td_norm_args *norm)
 {
     int32_t k = m->cfg.top_k, n = m->cfg.n_experts, rows = m->batch.rows;
     float *logits = m->work.wide, *shared = logits + (int64_t)rows * n;
@@ -204,31 +218,39 @@ static void experts(struct td_model *m, const struct td_ffn_weights *w)
                                   .rows = rows,
                                   .experts = n,
                                   .k = k};
-    m->dev->ops.linear(m->dev, &gates);
-    m->dev->ops.route(m->dev, &route);
+    if (norm && m->dev->ops.choose) {
+        struct td_choose_args choose = {.norm = *norm, .gates = gates, .route = route};
+        m->dev->ops.choose(m->dev, &choose);
+    } else {
+        if (norm)
+            m->dev->ops.norm(m->dev, norm);
+        m->dev->ops.linear(m->dev, &gates);
+        m->dev->ops.route(m->dev, &route);
+    }
     m->dev->ops.experts(m->dev, &run);
 }
 
-void td_layer_ffn(struct td_model *m, const struct td_layer *l)
+void td_layer_ffn(struct td_model *m, const struct td_layer *l,
+                  const struct td_norm_args *norm)
 {
     if (m->cfg.family == TD_FAMILY_QWEN35_MOE)
-        experts(m, &l->ffn);
+        experts(m, &l->ffn, norm);
     else
-        dense(m, &l->ffn);
+        dense(m, &l->ffn, norm);
 }
 
-static void norm(struct td_model *m, const float *add, const float *w)
+/* h = norm(x += add) */
+static struct td_norm_args norm_of(struct td_model *m, const float *add, const float *w)
 {
-    struct td_norm_args a = {.x = m->work.x,
-                             .add = add,
-                             .sum = add ? m->work.x : NULL,
-                             .w = w,
-                             .y = m->work.h,
-                             .h = m->cfg.hidden,
-                             .y_stride = m->cfg.hidden,
-                             .eps = (float)m->cfg.eps,
-                             .rows = m->batch.rows};
-    m->dev->ops.norm(m->dev, &a);
+    return (struct td_norm_args){.x = m->work.x,
+                                 .add = add,
+                                 .sum = add ? m->work.x : NULL,
+                                 .w = w,
+                                 .y = m->work.h,
+                                 .h = m->cfg.hidden,
+                                 .y_stride = m->cfg.hidden,
+                                 .eps = (float)m->cfg.eps,
+                                 .rows = m->batch.rows};
 }
 
 enum td_status td_layer_forward(struct td_model *m, struct td_cache *c,
@@ -236,7 +258,9 @@ enum td_status td_layer_forward(struct td_model *m, struct td_cache *c,
                                 struct td_error *err)
 {
     size_t n = (size_t)m->batch.rows * (size_t)m->cfg.hidden;
-    norm(m, add, l->input_norm);
+    struct td_norm_args first = norm_of(m, add, l->input_norm);
+    struct td_norm_args second = norm_of(m, m->work.delta, l->post_norm);
+    m->dev->ops.norm(m->dev, &first);
     if (l->kind == TD_LAYER_FULL)
         td_layer_attention(m, c, l);
     else
@@ -244,7 +268,6 @@ enum td_status td_layer_forward(struct td_model *m, struct td_cache *c,
     enum td_status s = td_model_sum(m, m->work.delta, n, err);
     if (s != TD_OK)
         return s;
-    norm(m, m->work.delta, l->post_norm);
-    td_layer_ffn(m, l);
+    td_layer_ffn(m, l, &second);
     return td_model_sum(m, m->work.delta, n, err);
 }

@@ -130,11 +130,13 @@ enum td_status td_layer_forward(struct td_model *m, struct td_cache *c,
                                 const struct td_layer *l, const float *add,
                                 struct td_error *err);
 
-/* layer.c: the parts alone, each from work.h to work.delta, not yet summed over ranks. */
+/* layer.c: the parts alone, each from work.h to work.delta, not yet summed over ranks.
+ * The network makes work.h by `norm` first, if it is given. */
 void td_layer_attention(struct td_model *m, struct td_cache *c,
                         const struct td_layer *l);
 void td_layer_gdn(struct td_model *m, struct td_cache *c, const struct td_layer *l);
-void td_layer_ffn(struct td_model *m, const struct td_layer *l);
+void td_layer_ffn(struct td_model *m, const struct td_layer *l,
+                  const struct td_norm_args *norm);
 
 /* Local sizes. */
 static inline int32_t td_local_channels(const struct td_model *m)

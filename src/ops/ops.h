@@ -191,6 +191,20 @@ struct td_gated_norm_args {
     int32_t rows, heads, dim;
 };
 
+/* Gated DeltaNet up to its last product, operations in this order: linear() of `in`; both
+ * gates' products with the same input, exact, to a and b; conv(); delta(), which reads a,
+ * b and what conv() gave; gated_norm() of what delta() gave. What one of them leaves to
+ * the next (a, b, conv.y) need not be written. */
+struct td_gdn_args {
+    struct td_linear_args in;
+    const float *x; /* [rows][k of the gates] */
+    const struct td_matrix *gate_a, *gate_b;
+    float *a, *b; /* those of delta */
+    struct td_conv_args conv;
+    struct td_delta_args delta;
+    struct td_gated_norm_args norm;
+};
+
 /* gate = silu(gate) * up, [rows][n]. */
 struct td_swiglu_args {
     float *gate;
@@ -206,6 +220,14 @@ struct td_route_args {
     int32_t *id;         /* [rows][k] */
     float *weight;       /* [rows][k] */
     int32_t rows, experts, k;
+};
+
+/* The way into a mixture, operations in this order: norm(), linear() of what it gave,
+ * route() of what the first term gave, which need not be written. */
+struct td_choose_args {
+    struct td_norm_args norm;
+    struct td_linear_args gates;
+    struct td_route_args route;
 };
 
 /* y = sum over the chosen experts of weight * down(silu(gate x) * up x), added up in
@@ -373,6 +395,10 @@ struct td_ops {
     enum td_status (*join)(struct td_dev *dev, const struct td_join *how,
                            struct td_error *err);
     void (*all_reduce)(struct td_dev *dev, float *x, size_t n);
+
+    /* NULL on a shelf that has no better way than the operations they consist of. */
+    void (*gdn)(struct td_dev *dev, const struct td_gdn_args *args);
+    void (*choose)(struct td_dev *dev, const struct td_choose_args *args);
 
     /* NULL on a shelf without it: whole rows are read then. */
     void (*candidates)(struct td_dev *dev, const struct td_candidates_args *args);

@@ -245,6 +245,11 @@ static void no_delta(struct td_dev *dev, const struct td_delta_args *a)
     (void)dev, (void)a;
 }
 
+static void no_gdn(struct td_dev *dev, const struct td_gdn_args *a)
+{
+    (void)dev, (void)a;
+}
+
 static bool stubborn_begin(struct td_dev *dev, uint64_t key)
 {
     (void)key;
@@ -252,6 +257,7 @@ static bool stubborn_begin(struct td_dev *dev, uint64_t key)
         return true;
     dev->ops.conv = no_conv; /* those that change what is kept */
     dev->ops.delta = no_delta;
+    dev->ops.gdn = dev->ops.gdn ? no_gdn : NULL;
     return true;
 }
 
@@ -260,6 +266,7 @@ static bool stubborn_end(struct td_dev *dev)
     bool computed = dev->ops.delta != no_delta;
     dev->ops.conv = stubborn.inner.conv;
     dev->ops.delta = stubborn.inner.delta;
+    dev->ops.gdn = stubborn.inner.gdn;
     stubborn.refused += !computed;
     return computed;
 }

@@ -19,7 +19,7 @@ typedef void (*part_fn)(struct td_model *m, struct td_cache *c,
 static void ffn_part(struct td_model *m, struct td_cache *c, const struct td_layer *l)
 {
     (void)c;
-    td_layer_ffn(m, l);
+    td_layer_ffn(m, l, NULL);
 }
 
 /* One layer's part on a given input; rows of a prompt, new sequence. */

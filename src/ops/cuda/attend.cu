@@ -187,16 +187,21 @@ static __global__ void __launch_bounds__(FEW_THREADS)
     int32_t tiles = (group + M - 1) / M, kv_head = (int32_t)blockIdx.y / tiles;
     int32_t h0 = (int32_t)blockIdx.y % tiles * M, n = min(group - h0, (int32_t)M);
     int32_t head0 = kv_head * group + h0;
-    td_wait();
     int32_t seq = b.seq[row], len = b.pos[row] + 1, per = part_blocks(b.pos[row]);
     int32_t block = (int32_t)blockIdx.z * per,
             end = min(block + per, (len + T - 1) / T);
-    if (seq < 0 || block >= end)
+    bool none = seq < 0 || block >= end;
+    bool old = (block + 1) * T < len; /* all written by steps before this one */
+    if (none || !old)
+        td_wait();
+    if (none)
         return;
     load_block<D>(a, b, seq, kv_head, block, len - block * T, a.k, s.k);
     td_copy_commit();
     load_block<D>(a, b, seq, kv_head, block, len - block * T, a.v, s.v);
     td_copy_commit();
+    if (old)
+        td_wait();
     for (int i = thread; i < M * D / 4; i += FEW_THREADS) {
         int h = i / (D / 4), at = i % (D / 4) * 4;
         float4 x = make_float4(0.0f, 0.0f, 0.0f, 0.0f);

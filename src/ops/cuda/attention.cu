@@ -49,33 +49,36 @@ TD_DEVICE float load(const uint16_t *p)
 
 /* ---- way in ---- */
 
-/* A block for each row and head: queries first, then keys with their values. */
+/* A block for each row and head: queries first, then keys with their values. Angles
+ * depend on positions alone. */
 template <typename T>
 static __global__ void __launch_bounds__(QKV_THREADS)
     qkv_head(const struct td_qkv_args a, const struct td_batch b)
 {
     __shared__ float y[TD_CUDA_MAX_DIM];
     int32_t row = (int32_t)blockIdx.x, h = (int32_t)blockIdx.y, dim = a.head_dim;
-    td_wait();
     int32_t pos = b.pos[row], seq = b.seq[row], half = a.rotary / 2;
+    int32_t t = (int32_t)threadIdx.x;
     bool query = h < a.n_heads;
+    float angle = t < half ? (float)pos * a.inv_freq[t] : 0.0f;
+    float c = cosf(angle), sn = sinf(angle);
+    td_wait();
     if (seq < 0)
         return;
     int64_t key = ((int64_t)row * a.n_kv + h - a.n_heads) * dim;
     float *q = a.qg + ((int64_t)row * a.n_heads + h) * 2 * dim;
     const float *x = query ? q : a.k + key, *w = query ? a.q_norm : a.k_norm;
     float squares = 0.0f;
-    for (int d = (int)threadIdx.x; d < dim; d += QKV_THREADS)
+    for (int d = t; d < dim; d += QKV_THREADS)
         squares = fmaf(x[d], x[d], squares);
     float s = 1.0f / sqrtf(td_block_sum(squares) / (float)dim + a.eps);
-    for (int d = (int)threadIdx.x; d < dim; d += QKV_THREADS)
+    for (int d = t; d < dim; d += QKV_THREADS)
         y[d] = x[d] * s * w[d];
     __syncthreads();
-    for (int i = (int)threadIdx.x; i < half; i += QKV_THREADS) {
-        float angle = (float)pos * a.inv_freq[i], lo = y[i], hi = y[i + half];
-        float c = cosf(angle), sn = sinf(angle);
-        y[i] = lo * c - hi * sn;
-        y[i + half] = hi * c + lo * sn;
+    if (t < half) { /* no more than QKV_THREADS */
+        float lo = y[t], hi = y[t + half];
+        y[t] = lo * c - hi * sn;
+        y[t + half] = hi * c + lo * sn;
     }
     __syncthreads();
     int64_t to = query ? 0 : cache_at(b, seq, pos, a.n_kv, h - a.n_heads, dim);

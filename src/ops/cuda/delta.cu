@@ -174,16 +174,27 @@ static __global__ void __launch_bounds__(CONV_THREADS)
             conv_input(a, b, state, first, n - keep + i, ch);
 }
 
+static unsigned conv_wide(const struct td_conv_args *a)
+{
+    return (unsigned)((a->channels + CONV_THREADS - 1) / CONV_THREADS);
+}
+
 extern "C" void td_cuda_conv(const struct td_cuda_ctx *c, const struct td_conv_args *a)
 {
     const struct td_batch *b = a->batch;
-    unsigned wide = (unsigned)((a->channels + CONV_THREADS - 1) / CONV_THREADS);
-    int32_t rows = b->rows - b->n_decode;
-    dim3 steps((unsigned)b->n_decode, wide), seqs((unsigned)b->n_prefill, wide);
-    dim3 strips((unsigned)((rows + CONV_STRIP - 1) / CONV_STRIP), wide);
-    c->made->x = NULL;
     if (b->n_decode)
-        td_start(c, conv_step, steps, CONV_THREADS, 0, *a, *b);
+        td_start(c, conv_step, dim3((unsigned)b->n_decode, conv_wide(a)), CONV_THREADS,
+                 0, *a, *b);
+    td_cuda_conv_pieces(c, a);
+}
+
+void td_cuda_conv_pieces(const struct td_cuda_ctx *c, const struct td_conv_args *a)
+{
+    const struct td_batch *b = a->batch;
+    int32_t rows = b->rows - b->n_decode;
+    dim3 seqs((unsigned)b->n_prefill, conv_wide(a));
+    dim3 strips((unsigned)((rows + CONV_STRIP - 1) / CONV_STRIP), conv_wide(a));
+    c->made->x = NULL;
     if (rows)
         td_start(c, conv_rows, strips, CONV_THREADS, 0, *a, *b, b->n_decode);
     if (b->n_prefill)
@@ -647,7 +658,6 @@ extern "C" void td_cuda_delta(const struct td_cuda_ctx *c,
                               const struct td_delta_args *a)
 {
     const struct td_batch *b = a->batch;
-    c->made->x = NULL;
     unsigned cols = (unsigned)((a->dv + COLS - 1) / COLS);
     if (b->n_decode) {
         dim3 grid(cols, (unsigned)a->n_v, (unsigned)b->n_decode);
@@ -656,6 +666,14 @@ extern "C" void td_cuda_delta(const struct td_cuda_ctx *c,
         else
             td_start(c, delta_step<32>, grid, DELTA_THREADS, 0, *a, *b);
     }
+    td_cuda_delta_pieces(c, a);
+}
+
+void td_cuda_delta_pieces(const struct td_cuda_ctx *c, const struct td_delta_args *a)
+{
+    const struct td_batch *b = a->batch;
+    unsigned cols = (unsigned)((a->dv + COLS - 1) / COLS);
+    c->made->x = NULL;
     if (!b->n_prefill || td_cuda_chunks(c, a))
         return;
     int32_t rows = b->rows - b->n_decode;

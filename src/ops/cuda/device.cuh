@@ -148,19 +148,50 @@ TD_DEVICE void td_copy16(void *shared, const void *global, bool valid)
                  : "memory");
 }
 
+/* 4 bytes from global to shared memory behind the thread's back. */
+TD_DEVICE void td_copy4(void *shared, const void *global)
+{
+    uint32_t to = (uint32_t)__cvta_generic_to_shared(shared);
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(global)
+                 : "memory");
+}
+
+/* 8 bytes from global to shared memory behind the thread's back. */
+TD_DEVICE void td_copy8(void *shared, const void *global)
+{
+    uint32_t to = (uint32_t)__cvta_generic_to_shared(shared);
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(to), "l"(global)
+                 : "memory");
+}
+
 TD_DEVICE void td_copy_commit(void)
 {
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
-/* Kernels overlap: one is started while the one before it still runs. Until td_wait()
- * returns, a kernel may read what kernels two or more launches back have written, and
- * must write nothing; every kernel that td_start() launches calls it once in every
- * thread. */
+/* Kernels overlap: one is started when all blocks of the one before it have begun, and
+ * so may be far ahead. Until td_wait() returns, it may read only what no kernel of the
+ * same step writes before it (weights, the batch, states of the step before), and must
+ * write nothing; every kernel that td_start() launches calls it once in every thread. */
 TD_DEVICE void td_wait(void)
+{
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+
+/* The same for a kernel whose follower reads, before its own td_wait(), what the kernels
+ * before this one wrote. */
+TD_DEVICE void td_wait_first(void)
 {
     asm volatile("griddepcontrol.wait;" ::: "memory");
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+
+/* Brings memory to the second-level cache; both are multiples of 16. */
+TD_DEVICE void td_prefetch(const void *global, uint32_t bytes)
+{
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(global), "r"(bytes)
+                 : "memory");
 }
 
 /* Launches a kernel that calls td_wait(). */

@@ -18,6 +18,7 @@
 
 enum {
     TD_CUDA_SMALL_ROWS = 64, /* up to here products split k over the warps of a block */
+    TD_CUDA_FEW_ROWS = 4,    /* up to here a mixture has kernels of its own */
     TD_CUDA_SPLIT = 128,     /* tokens that a block of attention takes at a time */
     TD_CUDA_MOST_SPLITS = 64,   /* parts of a decode row's context */
     TD_CUDA_MAX_CONV = 8,       /* width of a convolution */
@@ -52,6 +53,8 @@ struct td_cuda_ctx {
     int32_t *groups;  /* rows by expert, see experts.cu */
     float *parts;     /* partial attention, see attention.cu */
     float *chunks;    /* of the delta rule, see delta.cu */
+    int32_t *counts;  /* zeros between kernels: [TD_CUDA_FEW_ROWS], see rows.cu, then
+                         [max_seqs][n_k], see gdn.cu */
     char *candidates; /* parts of rows of logits, see candidates.cu */
 };
 
@@ -84,8 +87,27 @@ void td_cuda_qkv(const struct td_cuda_ctx *c, const struct td_qkv_args *a);
 void td_cuda_attention(const struct td_cuda_ctx *c, const struct td_attention_args *a);
 void td_cuda_conv(const struct td_cuda_ctx *c, const struct td_conv_args *a);
 void td_cuda_delta(const struct td_cuda_ctx *c, const struct td_delta_args *a);
+void td_cuda_choose(const struct td_cuda_ctx *c, const struct td_choose_args *a);
+void td_cuda_gdn(const struct td_cuda_ctx *c, const struct td_gdn_args *a);
 void td_cuda_candidates(const struct td_cuda_ctx *c,
                         const struct td_candidates_args *a);
+
+/* Memory that the kernel behind a linear() will read: from + step * slot[0]. */
+struct td_cuda_ahead {
+    const int32_t *slot;
+    struct {
+        const void *from;
+        int64_t step, bytes;
+    } range[5];
+};
+
+/* linear(), which brings that memory closer where there is one row. */
+void td_cuda_linear_ahead(const struct td_cuda_ctx *c, const struct td_linear_args *a,
+                          const struct td_cuda_ahead *ahead);
+
+/* conv() and delta() of pieces of prompts alone. */
+void td_cuda_conv_pieces(const struct td_cuda_ctx *c, const struct td_conv_args *a);
+void td_cuda_delta_pieces(const struct td_cuda_ctx *c, const struct td_delta_args *a);
 
 /* x[n] = the sum of gathered[ranks][n], in the order of the ranks. */
 void td_cuda_sum_ranks(cudaStream_t stream, const float *gathered, int32_t ranks,
@@ -96,6 +118,7 @@ size_t td_cuda_groups_bytes(const struct td_reserve *r);
 size_t td_cuda_parts_bytes(const struct td_reserve *r);
 size_t td_cuda_chunks_bytes(const struct td_reserve *r);
 size_t td_cuda_planes_of_chunks(const struct td_reserve *r);
+size_t td_cuda_counts_bytes(const struct td_reserve *r);
 size_t td_cuda_candidates_bytes(const struct td_reserve *r);
 
 /* Shared memory that a block of delta() needs, without tensor cores. */
@@ -111,6 +134,7 @@ bool td_cuda_has_warpgroups(int32_t shared_max);
 
 /* Lets kernels use all shared memory that a block may have; a failure is the first
  * launch's. */
+void td_cuda_prepare_rows(const struct td_cuda_ctx *c);
 void td_cuda_prepare_linear(const struct td_cuda_ctx *c);
 void td_cuda_prepare_experts(const struct td_cuda_ctx *c);
 void td_cuda_prepare_delta(const struct td_cuda_ctx *c);

@@ -8,6 +8,8 @@
 #include "ops/cuda/small.cuh"
 #include "ops/cuda/warpgroup.cuh"
 
+enum { AHEAD_BLOCKS = 128 }; /* that bring closer what comes next */
+
 struct lin_term {
     const void *w;
     const float *scale;
@@ -20,8 +22,10 @@ struct lin_term {
 struct lin_params {
     struct lin_term term[TD_LINEAR_MAX];
     int32_t count, rows, blocks;
+    int32_t ring; /* of lin_one() */
     const uint16_t *x;
     int64_t plane;
+    struct td_cuda_ahead ahead;
 };
 
 TD_DEVICE const struct lin_term &term_of(const struct lin_params &p, int tile)
@@ -37,18 +41,26 @@ TD_DEVICE const float *scale_of(const struct lin_term &t, int64_t n0, int blocks
     return t.scale ? t.scale + n0 / TD_SCALE_BLOCK * blocks : NULL;
 }
 
+/* The weights of the lane's two rows of those from n0 on. */
+template <int TYPE>
+TD_DEVICE td_small_in rows_of(const lin_params &p, const lin_term &t, int64_t n0)
+{
+    int64_t g = threadIdx.x % WARP / 4;
+    int64_t pitch = (int64_t)p.blocks * KB * td_bytes_of<TYPE>();
+    const float *scale = scale_of(t, n0, p.blocks);
+    const uint8_t *w = (const uint8_t *)t.w + (n0 + g) * pitch;
+    return td_small_in{n0 + g < t.n ? w : NULL,
+                       n0 + g + 8 < t.n ? w + 8 * pitch : NULL,
+                       {scale, scale},
+                       p.blocks};
+}
+
 template <int TYPE, int PLANES, int NT, int W>
 TD_DEVICE void lin_rows(const lin_params &p, const lin_term &t, int64_t n0, int row0,
                         float *shared)
 {
     int64_t g = threadIdx.x % WARP / 4, pitch = (int64_t)p.blocks * KB;
-    const float *scale = scale_of(t, n0, p.blocks);
-    const uint8_t *w = (const uint8_t *)t.w + (n0 + g) * pitch * td_bytes_of<TYPE>();
-    const td_small_in in = {n0 + g < t.n ? w : NULL,
-                            n0 + g + 8 < t.n ? w + 8 * pitch * td_bytes_of<TYPE>()
-                                             : NULL,
-                            {scale, scale},
-                            p.blocks};
+    const td_small_in in = rows_of<TYPE>(p, t, n0);
     const uint16_t *x[NT];
     float total[td_small_outputs<NT, W>::n];
 #pragma unroll
@@ -87,6 +99,36 @@ static __global__ void __launch_bounds__(W *WARP, W == MANY_WARPS     ? 1
         lin_rows<TD_MAT_BF16, 1, NT, W>(p, t, n0, row0, part);
     else
         lin_rows<TD_MAT_BF16, 3, NT, W>(p, t, n0, row0, part);
+}
+
+/* The block's share of what comes next. */
+TD_DEVICE void prefetch_ahead(const struct td_cuda_ahead &a)
+{
+    const int t = (int)threadIdx.x;
+    if (!a.slot || blockIdx.x >= AHEAD_BLOCKS || t >= (int)TD_COUNT(a.range))
+        return;
+    int64_t bytes = a.range[t].bytes, share = (bytes / AHEAD_BLOCKS + 127) / 128 * 128;
+    int64_t at = share * blockIdx.x;
+    const char *from = (const char *)a.range[t].from + a.range[t].step * a.slot[0];
+    if (at < bytes)
+        td_prefetch(from + at, (uint32_t)min(share, bytes - at));
+}
+
+/* One row; all terms are of TYPE and rounded. */
+template <int TYPE, int W>
+static __global__ void __launch_bounds__(W *WARP, td_one_blocks(W))
+    lin_one(const __grid_constant__ lin_params p)
+{
+    extern __shared__ uint4 shared[];
+    const lin_term &t = term_of(p, (int)blockIdx.x);
+    int64_t n0 = (int64_t)((int)blockIdx.x - t.tile0) * SMALL_M, m = threadIdx.x;
+    const td_small_in in = rows_of<TYPE>(p, t, n0);
+    small_ask<TYPE, W>(in, p.ring, shared);
+    prefetch_ahead(p.ahead);
+    td_wait();
+    float total = small_one<TYPE, W>(in, p.ring, p.x, shared);
+    if (m < SMALL_M && n0 + m < t.n)
+        t.y[n0 + m] = total;
 }
 
 template <int TYPE, int PLANES, bool WIDE>
@@ -210,19 +252,37 @@ static int lay_out(struct lin_params *p, int m)
     return tiles;
 }
 
+/* Whether all terms are of a type and rounded. */
+static bool plain(const struct lin_params &p, int type)
+{
+    for (int i = 0; i < p.count; i++)
+        if (p.term[i].type != type || p.term[i].planes != 1)
+            return false;
+    return true;
+}
+
 template <int NT, int W>
 static void run_small(const struct td_cuda_ctx *c, struct lin_params &p)
 {
     int tiles = lay_out(&p, SMALL_M);
     dim3 grid((unsigned)tiles, (unsigned)((p.rows + 8 * NT - 1) / (8 * NT)));
     size_t bytes = td_small_bytes(W, NT, p.blocks);
-    bool plain = true;
-    for (int i = 0; i < p.count; i++)
-        plain = plain && p.term[i].type == TD_MAT_BF16 && p.term[i].planes == 1;
-    if (plain)
+    if (plain(p, TD_MAT_BF16))
         td_start(c, lin_small<NT, W, true>, grid, W * WARP, bytes, p);
     else
         td_start(c, lin_small<NT, W, false>, grid, W * WARP, bytes, p);
+}
+
+template <int W> static void run_one(const struct td_cuda_ctx *c, struct lin_params &p)
+{
+    dim3 grid((unsigned)lay_out(&p, SMALL_M));
+    int type = p.term[0].type;
+    size_t bytes;
+    p.ring = td_one_plan(c, {grid.x, W, p.blocks, type, td_one_x(p.blocks)}, &bytes);
+    if (type == TD_MAT_BF16)
+        td_start(c, lin_one<TD_MAT_BF16, W>, grid, W * WARP, bytes, p);
+    else
+        td_start(c, lin_one<TD_MAT_F8, W>, grid, W * WARP, bytes, p);
 }
 
 /* Few blocks are larger, so that enough weights are on their way. */
@@ -237,12 +297,17 @@ static void small(const struct td_cuda_ctx *c, struct lin_params &p)
             p.term[j - 1] = t;
         }
     bool few = lay_out(&p, SMALL_M) <= 2 * c->processors && p.blocks > BLOCK_WARPS;
+    bool one = p.rows == 1 && (plain(p, TD_MAT_F8) || plain(p, TD_MAT_BF16));
     if (p.rows > 16)
         run_small<4, BLOCK_WARPS>(c, p);
     else if (p.rows > 8 && few)
         run_small<2, MANY_WARPS>(c, p);
     else if (p.rows > 8)
         run_small<2, BLOCK_WARPS>(c, p);
+    else if (one && few)
+        run_one<MANY_WARPS>(c, p);
+    else if (one)
+        run_one<BLOCK_WARPS>(c, p);
     else if (few)
         run_small<1, MANY_WARPS>(c, p);
     else
@@ -308,6 +373,12 @@ static void tiles(const struct td_cuda_ctx *c, struct lin_params *all)
 extern "C" void td_cuda_linear(const struct td_cuda_ctx *c,
                                const struct td_linear_args *a)
 {
+    td_cuda_linear_ahead(c, a, NULL);
+}
+
+void td_cuda_linear_ahead(const struct td_cuda_ctx *c, const struct td_linear_args *a,
+                          const struct td_cuda_ahead *ahead)
+{
     int64_t k = a->term[0].w->k, pitch = td_cuda_pitch(k);
     struct lin_params p = {};
     int planes = 0;
@@ -315,6 +386,8 @@ extern "C" void td_cuda_linear(const struct td_cuda_ctx *c,
     p.blocks = (int32_t)(pitch / KB);
     p.x = c->planes;
     p.plane = a->rows * pitch;
+    if (ahead)
+        p.ahead = *ahead;
     for (int i = 0; i < a->count; i++) {
         const auto *t = &a->term[i];
         bool rounds = c->numerics == TD_NUM_BF16 && !t->exact;
@@ -351,6 +424,13 @@ static void allow(const struct td_cuda_ctx *c)
                                    (int)td_tile_bytes<TYPE, PLANES, WIDE>());
 }
 
+template <int W> static void allow_one(const struct td_cuda_ctx *c)
+{
+    const cudaFuncAttribute bytes = cudaFuncAttributeMaxDynamicSharedMemorySize;
+    (void)cudaFuncSetAttribute(lin_one<TD_MAT_F8, W>, bytes, c->shared_max);
+    (void)cudaFuncSetAttribute(lin_one<TD_MAT_BF16, W>, bytes, c->shared_max);
+}
+
 extern "C" bool td_cuda_has_warpgroups(int32_t shared_max)
 {
     struct cudaFuncAttributes a;
@@ -361,6 +441,8 @@ extern "C" bool td_cuda_has_warpgroups(int32_t shared_max)
 
 extern "C" void td_cuda_prepare_linear(const struct td_cuda_ctx *c)
 {
+    allow_one<BLOCK_WARPS>(c);
+    allow_one<MANY_WARPS>(c);
     if (c->warpgroups) {
         td_allow_wide(lin_wide<TD_MAT_F8, 1>);
         td_allow_wide(lin_wide<TD_MAT_BF16, 1>);

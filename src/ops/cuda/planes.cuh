@@ -82,6 +82,10 @@ static inline struct td_planes_out td_planes_for(const struct td_cuda_ctx *c,
     return (struct td_planes_out){c->planes, rows * k, whole ? n : 0};
 }
 
+/* gated_norm() of rows from `first` on, with planes of all rows. */
+void td_gated_norm_from(const struct td_cuda_ctx *c, const struct td_gated_norm_args *a,
+                        int32_t first, const struct td_planes_out &planes);
+
 /* Planes of the inputs that are not exact. */
 static inline int td_planes_rounded(const struct td_cuda_ctx *c)
 {

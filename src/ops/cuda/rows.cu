@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Row-wise operations: RMS norm with residual, gated norm, SwiGLU, the choice of experts.
+ * Row-wise operations: RMS norm with residual, gated norm, SwiGLU, the choice of experts,
+ * and all of the way into a mixture in one kernel where rows are few.
  */
 #include "ops/cuda/planes.cuh"
+#include "ops/cuda/small.cuh"
 
 enum {
     ROW_THREADS = 256,
@@ -33,56 +35,87 @@ static __global__ void __launch_bounds__(ROW_THREADS)
     }
 }
 
-/* A block for each row, which it holds in registers, Q groups of four a thread. */
-template <int Q>
-static __global__ void __launch_bounds__(ROW_THREADS)
-    norm_quads(const struct td_norm_args a, const struct td_planes_out planes)
-{
-    int quads = (int)a.h / 4, t = (int)threadIdx.x;
-    const float4 zero = {0.0f, 0.0f, 0.0f, 0.0f};
+/* A row that a block holds in registers, Q groups of four a thread, and its weights. */
+template <int Q> struct quads {
     float4 w[Q], v[Q];
+};
+
+template <int Q> TD_DEVICE void load_norm(const struct td_norm_args &a, quads<Q> *q)
+{
+    const float4 zero = {0.0f, 0.0f, 0.0f, 0.0f};
+#pragma unroll
+    for (int i = 0; i < Q; i++) {
+        int at = (int)threadIdx.x + ROW_THREADS * i;
+        q->w[i] = at < (int)a.h / 4 ? ((const float4 *)a.w)[at] : zero;
+    }
+}
+
+/* Loads and adds up row `from`; gives the factor that makes its root mean square 1. */
+template <int Q>
+TD_DEVICE float sum_row(const struct td_norm_args &a, int64_t from, quads<Q> *q)
+{
+    const float4 zero = {0.0f, 0.0f, 0.0f, 0.0f};
+    int n = (int)a.h / 4, t = (int)threadIdx.x;
+    float4 *v = q->v;
     float squares = 0.0f;
 #pragma unroll
     for (int i = 0; i < Q; i++) {
         int at = t + ROW_THREADS * i;
-        w[i] = at < quads ? ((const float4 *)a.w)[at] : zero;
-    }
-    td_wait();
-    int64_t row = blockIdx.x, from = a.index ? a.index[row] : row;
-#pragma unroll
-    for (int i = 0; i < Q; i++) {
-        int at = t + ROW_THREADS * i;
-        v[i] = at < quads ? ((const float4 *)(a.x + from * a.h))[at] : zero;
+        v[i] = at < n ? ((const float4 *)(a.x + from * a.h))[at] : zero;
     }
     if (a.add) {
 #pragma unroll
         for (int i = 0; i < Q; i++) {
             int at = t + ROW_THREADS * i;
-            float4 d = at < quads ? ((const float4 *)(a.add + from * a.h))[at] : zero;
+            float4 d = at < n ? ((const float4 *)(a.add + from * a.h))[at] : zero;
             v[i] = make_float4(v[i].x + d.x, v[i].y + d.y, v[i].z + d.z, v[i].w + d.w);
         }
     }
 #pragma unroll
     for (int i = 0; i < Q; i++) {
-        int at = t + ROW_THREADS * i;
-        if (a.sum && at < quads)
-            ((float4 *)(a.sum + row * a.h))[at] = v[i];
         squares = fmaf(v[i].x, v[i].x, squares);
         squares = fmaf(v[i].y, v[i].y, squares);
         squares = fmaf(v[i].z, v[i].z, squares);
         squares = fmaf(v[i].w, v[i].w, squares);
     }
-    float s = 1.0f / sqrtf(td_block_sum(squares) / (float)a.h + a.eps);
+    return 1.0f / sqrtf(td_block_sum(squares) / (float)a.h + a.eps);
+}
+
+template <int Q> TD_DEVICE float4 normed(const quads<Q> &q, int i, float s)
+{
+    return make_float4(q.v[i].x * s * q.w[i].x, q.v[i].y * s * q.w[i].y,
+                       q.v[i].z * s * q.w[i].z, q.v[i].w * s * q.w[i].w);
+}
+
+/* Writes the row's sum, if it is wanted, norm and planes. */
+template <int Q>
+TD_DEVICE void store_row(const struct td_norm_args &a, int64_t row, const quads<Q> &q,
+                         float s, const struct td_planes_out &planes)
+{
 #pragma unroll
     for (int i = 0; i < Q; i++) {
-        int at = t + ROW_THREADS * i;
-        if (at >= quads)
+        int at = (int)threadIdx.x + ROW_THREADS * i;
+        if (at >= (int)a.h / 4)
             continue;
-        float4 y = make_float4(v[i].x * s * w[i].x, v[i].y * s * w[i].y,
-                               v[i].z * s * w[i].z, v[i].w * s * w[i].w);
+        float4 y = normed(q, i, s);
+        if (a.sum)
+            ((float4 *)(a.sum + row * a.h))[at] = q.v[i];
         ((float4 *)(a.y + row * a.y_stride))[at] = y;
         td_planes_store4(y, planes.n, planes.to + row * a.h + 4 * at, planes.plane);
     }
+}
+
+/* A block for each row. */
+template <int Q>
+static __global__ void __launch_bounds__(ROW_THREADS)
+    norm_quads(const struct td_norm_args a, const struct td_planes_out planes)
+{
+    quads<Q> q;
+    int64_t row = blockIdx.x;
+    load_norm(a, &q);
+    td_wait();
+    float s = sum_row(a, a.index ? a.index[row] : row, &q);
+    store_row(a, row, q, s, planes);
 }
 
 static bool aligned(const void *p)
@@ -90,15 +123,20 @@ static bool aligned(const void *p)
     return (uintptr_t)p % 16 == 0;
 }
 
+/* Whether a block can hold a row in quads. */
+static bool holds_rows(const struct td_norm_args *a)
+{
+    return a->h % 4 == 0 && a->y_stride % 4 == 0 && aligned(a->x) && aligned(a->y) &&
+           aligned(a->w) && (!a->add || aligned(a->add)) &&
+           (!a->sum || aligned(a->sum)) && a->h <= 4 * ROW_THREADS * NORM_QUADS;
+}
+
 extern "C" void td_cuda_norm(const struct td_cuda_ctx *c, const struct td_norm_args *a)
 {
     dim3 grid((unsigned)a->rows);
-    bool quads = a->h % 4 == 0 && a->y_stride % 4 == 0 && aligned(a->x) &&
-                 aligned(a->y) && aligned(a->w) && (!a->add || aligned(a->add)) &&
-                 (!a->sum || aligned(a->sum));
     struct td_planes_out planes = {};
     c->made->x = NULL;
-    if (!quads || a->h > 4 * ROW_THREADS * NORM_QUADS) {
+    if (!holds_rows(a)) {
         td_start(c, norm_row, grid, ROW_THREADS, 0, *a);
         return;
     }
@@ -112,13 +150,14 @@ extern "C" void td_cuda_norm(const struct td_cuda_ctx *c, const struct td_norm_a
         td_start(c, norm_quads<NORM_QUADS>, grid, ROW_THREADS, 0, *a, planes);
 }
 
-/* A warp for each head of each row. */
+/* A warp for each head of each row from `first` on. */
 static __global__ void __launch_bounds__(ROW_THREADS)
-    gated_norm_head(const struct td_gated_norm_args a,
+    gated_norm_head(const struct td_gated_norm_args a, int32_t first,
                     const struct td_planes_out planes)
 {
     td_wait();
-    int64_t i = (int64_t)blockIdx.x * (ROW_THREADS / WARP) + threadIdx.x / WARP;
+    int64_t i = (int64_t)blockIdx.x * (ROW_THREADS / WARP) + threadIdx.x / WARP +
+                (int64_t)first * a.heads;
     int lane = (int)threadIdx.x % WARP;
     if (i >= (int64_t)a.rows * a.heads)
         return;
@@ -148,15 +187,22 @@ static __global__ void __launch_bounds__(ROW_THREADS)
     }
 }
 
+void td_gated_norm_from(const struct td_cuda_ctx *c, const struct td_gated_norm_args *a,
+                        int32_t first, const struct td_planes_out &planes)
+{
+    const int heads = ROW_THREADS / WARP;
+    int64_t n = (int64_t)(a->rows - first) * a->heads;
+    if (n)
+        td_start(c, gated_norm_head, dim3((unsigned)((n + heads - 1) / heads)),
+                 ROW_THREADS, 0, *a, first, planes);
+}
+
 extern "C" void td_cuda_gated_norm(const struct td_cuda_ctx *c,
                                    const struct td_gated_norm_args *a)
 {
-    const int heads = ROW_THREADS / WARP;
-    int64_t n = (int64_t)a->rows * a->heads;
     struct td_planes_out planes = td_planes_for(
         c, a->x, a->rows, (int64_t)a->heads * a->dim, td_planes_rounded(c));
-    td_start(c, gated_norm_head, dim3((unsigned)((n + heads - 1) / heads)), ROW_THREADS,
-             0, *a, planes);
+    td_gated_norm_from(c, a, 0, planes);
 }
 
 static __global__ void __launch_bounds__(ROW_THREADS)
@@ -181,20 +227,19 @@ extern "C" void td_cuda_swiglu(const struct td_cuda_ctx *c,
              ROW_THREADS, 0, a->gate, a->up, n, planes);
 }
 
-/* A warp for each row. Lane l holds experts l, l + 32, ...; probabilities are compared
- * by their bits, which for numbers that are not negative is the same. */
+/* A row's choice, made by a warp. Lane l holds experts l, l + 32, ...; probabilities are
+ * compared by their bits, which for numbers that are not negative is the same. Logits may
+ * come from other blocks of the same kernel. */
 template <int HELD>
-static __global__ void __launch_bounds__(WARP) route_row(const struct td_route_args a)
+TD_DEVICE void choose_experts(const struct td_route_args &a, int64_t row)
 {
-    int64_t row = blockIdx.x;
-    int lane = (int)threadIdx.x;
+    int lane = (int)threadIdx.x % WARP;
     float p[HELD], top = -INFINITY, all = 0.0f, chosen = 0.0f, mine = 0.0f;
     int mine_at = 0;
-    td_wait();
 #pragma unroll
     for (int i = 0; i < HELD; i++) {
         int e = lane + WARP * i;
-        p[i] = e < a.experts ? a.logits[row * a.experts + e] : -INFINITY;
+        p[i] = e < a.experts ? __ldcg(a.logits + row * a.experts + e) : -INFINITY;
         top = fmaxf(top, p[i]);
     }
     top = td_warp_max(top);
@@ -232,6 +277,13 @@ static __global__ void __launch_bounds__(WARP) route_row(const struct td_route_a
     }
 }
 
+template <int HELD>
+static __global__ void __launch_bounds__(WARP) route_row(const struct td_route_args a)
+{
+    td_wait();
+    choose_experts<HELD>(a, blockIdx.x);
+}
+
 extern "C" void td_cuda_route(const struct td_cuda_ctx *c,
                               const struct td_route_args *a)
 {
@@ -240,4 +292,157 @@ extern "C" void td_cuda_route(const struct td_cuda_ctx *c,
     else
         td_start(c, route_row<TD_CUDA_MAX_EXPERTS / WARP>, dim3((unsigned)a->rows),
                  WARP, 0, *a);
+}
+
+/* ---- norm, gates and choice of few rows ---- */
+
+struct choose {
+    struct td_norm_args norm;
+    struct td_route_args route;
+    struct td_planes_out planes;
+    int32_t ring;
+    struct {
+        const uint8_t *w;
+        float *y;
+        int64_t y_stride, n;
+    } gate[2];
+    int32_t *count; /* of each row's blocks that are done */
+};
+
+/* A block for 16 gates of a row. Each makes the row's norm, as planes in shared memory,
+ * behind what small_ask() takes: [3][h], then [k blocks][16] sums. The last one that is
+ * done writes it, when nobody reads the row any more, and chooses. */
+template <int Q, int HELD>
+static __global__ void __launch_bounds__(ROW_THREADS, 2)
+    choose_row(const __grid_constant__ struct choose p)
+{
+    extern __shared__ uint4 shared[];
+    __shared__ bool last;
+    const struct td_norm_args &a = p.norm;
+    int32_t tiles = (int32_t)((p.gate[0].n + SMALL_M - 1) / SMALL_M),
+            t = (int)threadIdx.x;
+    int32_t tile = (int32_t)blockIdx.x, second = tile >= tiles, lane = t % WARP;
+    const auto &gate = p.gate[second];
+    int64_t row = blockIdx.y, n0 = (int64_t)(second ? tile - tiles : tile) * SMALL_M;
+    const uint8_t *w = gate.w + (n0 + lane / 4) * a.h * 2;
+    const td_small_in in = {n0 + lane / 4 < gate.n ? w : NULL,
+                            n0 + lane / 4 + 8 < gate.n ? w + 8 * a.h * 2 : NULL,
+                            {NULL, NULL},
+                            (int)(a.h / KB)};
+    quads<Q> q;
+    small_ask<TD_MAT_BF16, BLOCK_WARPS>(in, p.ring, shared);
+    load_norm(a, &q);
+    const auto place = small_place<TD_MAT_BF16, BLOCK_WARPS>(p.ring, in.blocks, shared);
+    uint16_t *x = (uint16_t *)place.parts;
+    float *parts = (float *)(x + 3 * a.h);
+    td_wait();
+    float total = 0.0f, s = sum_row(a, row, &q);
+#pragma unroll
+    for (int i = 0; i < Q; i++) {
+        int at = t + ROW_THREADS * i;
+        if (at < (int)a.h / 4)
+            td_planes_store4(normed(q, i, s), 3, x + 4 * at, a.h);
+    }
+    __syncthreads();
+    small_parts<TD_MAT_BF16, 3, BLOCK_WARPS>(in, place, lane < 4 ? x : NULL, a.h,
+                                             parts);
+    __syncthreads();
+    if (t < SMALL_M && n0 + t < gate.n) {
+        for (int b = 0; b < in.blocks; b++)
+            total = fmaf(parts[b * SMALL_M + t], 1.0f, total);
+        gate.y[row * gate.y_stride + n0 + t] = total;
+        __threadfence();
+    }
+    __syncthreads();
+    if (t == 0)
+        last = atomicAdd(&p.count[row], 1) == (int)gridDim.x - 1;
+    __syncthreads();
+    if (!last)
+        return;
+    __threadfence();
+    if (t < WARP)
+        choose_experts<HELD>(p.route, row);
+    store_row(a, row, q, s, p.planes);
+    if (t == 0)
+        p.count[row] = 0;
+}
+
+/* Shared memory of choose_row() besides that of small_ask(). */
+static size_t choose_bytes(int64_t h)
+{
+    return (size_t)h * 3 * sizeof(uint16_t) +
+           (size_t)(h / KB) * SMALL_M * sizeof(float);
+}
+
+/* Whether choose_row() takes these rows and gates. */
+static bool chooses(const struct td_cuda_ctx *c, const struct td_choose_args *a)
+{
+    const struct td_norm_args *n = &a->norm;
+    bool good = n->rows <= TD_CUDA_FEW_ROWS && holds_rows(n) && n->h % KB == 0 &&
+                n->y_stride == n->h && !n->index && a->gates.count <= 2;
+    for (int i = 0; i < a->gates.count; i++)
+        good =
+            good && a->gates.term[i].w->type == TD_MAT_BF16 && a->gates.term[i].exact;
+    return good &&
+           BLOCK_WARPS * td_slot_bytes(TD_MAT_BF16) + choose_bytes(n->h) + 2048 <=
+               (size_t)c->shared_max;
+}
+
+template <int Q>
+static void start_choose(const struct td_cuda_ctx *c, const struct td_choose_args *a)
+{
+    struct choose p = {a->norm, a->route, {}, 0, {}, c->counts};
+    size_t bytes;
+    unsigned tiles = 0;
+    for (int i = 0; i < a->gates.count; i++) {
+        const auto *t = &a->gates.term[i];
+        p.gate[i].w = (const uint8_t *)t->w->data;
+        p.gate[i].y = t->y;
+        p.gate[i].y_stride = t->y_stride;
+        p.gate[i].n = t->w->n;
+        tiles += (unsigned)((t->w->n + SMALL_M - 1) / SMALL_M);
+    }
+    p.planes =
+        td_planes_for(c, a->norm.y, a->norm.rows, a->norm.h, td_planes_rounded(c));
+    p.ring = td_one_plan(c,
+                         {(int64_t)tiles * a->norm.rows, BLOCK_WARPS,
+                          (int)(a->norm.h / KB), TD_MAT_BF16, choose_bytes(a->norm.h)},
+                         &bytes);
+    dim3 grid(tiles, (unsigned)a->norm.rows);
+    if (a->route.experts <= WARP * ROUTE_HELD)
+        td_start(c, choose_row<Q, ROUTE_HELD>, grid, ROW_THREADS, bytes, p);
+    else
+        td_start(c, choose_row<Q, TD_CUDA_MAX_EXPERTS / WARP>, grid, ROW_THREADS, bytes,
+                 p);
+}
+
+extern "C" void td_cuda_choose(const struct td_cuda_ctx *c,
+                               const struct td_choose_args *a)
+{
+    if (!chooses(c, a)) {
+        td_cuda_norm(c, &a->norm);
+        td_cuda_linear(c, &a->gates);
+        td_cuda_route(c, &a->route);
+    } else if (a->norm.h <= 4 * ROW_THREADS * 2) {
+        start_choose<2>(c, a);
+    } else if (a->norm.h <= 4 * ROW_THREADS * 4) {
+        start_choose<4>(c, a);
+    } else {
+        start_choose<NORM_QUADS>(c, a);
+    }
+}
+
+template <int Q> static void allow_choose(const struct td_cuda_ctx *c)
+{
+    const cudaFuncAttribute bytes = cudaFuncAttributeMaxDynamicSharedMemorySize;
+    int most = c->shared_max - 1024; /* the rest is static */
+    (void)cudaFuncSetAttribute(choose_row<Q, ROUTE_HELD>, bytes, most);
+    (void)cudaFuncSetAttribute(choose_row<Q, TD_CUDA_MAX_EXPERTS / WARP>, bytes, most);
+}
+
+extern "C" void td_cuda_prepare_rows(const struct td_cuda_ctx *c)
+{
+    allow_choose<2>(c);
+    allow_choose<4>(c);
+    allow_choose<NORM_QUADS>(c);
 }

@@ -185,7 +185,7 @@ static void cuda_close(struct td_dev *dev)
     td_free(cuda);
 }
 
-enum { AREAS = 9 };
+enum { AREAS = 10 };
 
 struct area {
     size_t bytes; /* 0: not needed */
@@ -213,6 +213,7 @@ static void areas_of(struct td_cuda *cuda, const struct td_reserve *r,
         {td_cuda_parts_bytes(r), (void **)&c->parts},
         {TD_MAX(td_cuda_chunks_bytes(r), td_cuda_planes_of_chunks(r)),
          (void **)&c->chunks},
+        {td_cuda_counts_bytes(r), (void **)&c->counts},
         {td_cuda_candidates_bytes(r), (void **)&c->candidates},
         {td_cuda_join_piece(&cuda->join, r) * (size_t)cuda->join.how.ranks *
              sizeof(float),
@@ -559,6 +560,8 @@ OPERATION(swiglu)
 OPERATION(route)
 OPERATION(experts)
 OPERATION(candidates)
+OPERATION(gdn)
+OPERATION(choose)
 
 static void cuda_limits(struct td_dev *dev, bool products, struct td_limits *out)
 {
@@ -597,6 +600,8 @@ static const struct td_ops table = {
     .experts = cuda_experts,
     .candidates = cuda_candidates,
     .limits = cuda_limits,
+    .gdn = cuda_gdn,
+    .choose = cuda_choose,
     .join_place = cuda_join_place,
     .join_id = cuda_join_id,
     .join = cuda_join,
@@ -663,6 +668,7 @@ static cudaError_t start(struct td_cuda *cuda)
     if (e != cudaSuccess)
         return e;
     cuda->ctx.warpgroups = td_cuda_has_warpgroups(cuda->ctx.shared_max);
+    td_cuda_prepare_rows(&cuda->ctx);
     td_cuda_prepare_linear(&cuda->ctx);
     td_cuda_prepare_experts(&cuda->ctx);
     td_cuda_prepare_delta(&cuda->ctx);

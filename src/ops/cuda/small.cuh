@@ -4,6 +4,12 @@
  *
  *     small_run()  16 weight rows by 8 * NT activation rows; the warps of a block share
  *                  the k blocks and leave block sums in shared memory
+ *     small_one()  the same for one row of rounded activations; its warps meet once
+ *
+ * One row's product is short, and its weights are all that it waits for. So small_one()
+ * asks for them before td_wait(), each lane for its part of several k blocks, in shared
+ * memory of its own (a ring of slots): registers would not hold as much. Nobody else
+ * looks there, so that a lane waits for its own copies and for nothing more.
  */
 #ifndef TD_OPS_CUDA_SMALL_CUH
 #define TD_OPS_CUDA_SMALL_CUH
@@ -166,6 +172,224 @@ TD_DEVICE void small_run(td_small_in in, const uint16_t *const (&x)[NT], int64_t
         }
         f = next;
     }
+}
+
+/* ---- one row ---- */
+
+enum { MOST_SLOTS = 4 }; /* of a warp */
+
+/* A slot holds a warp's part of a k block: pieces of 16 bytes, [piece][lane]. */
+template <int TYPE> TD_DEVICE constexpr int td_pieces(void)
+{
+    return TYPE == TD_MAT_F8 ? 4 : 8;
+}
+
+static inline size_t td_slot_bytes(int type)
+{
+    return (size_t)SMALL_M * KB * (type == TD_MAT_F8 ? 1 : 2);
+}
+
+/* Blocks of W warps of small_one() that a multiprocessor should hold. */
+TD_CUDA_BOTH constexpr int td_one_blocks(int warps)
+{
+    return warps == MANY_WARPS ? 2 : 48 / warps;
+}
+
+/* Floats for two scales of each k block, whole pieces of 16 bytes. */
+TD_CUDA_BOTH int td_small_scales(int blocks)
+{
+    return (2 * blocks + 3) / 4 * 4;
+}
+
+/* What a launch of `grid` blocks of W warps looks like. */
+struct td_one_launch {
+    int64_t grid;
+    int warps, blocks, type; /* blocks: of k */
+    size_t x;                /* bytes behind the scales */
+};
+
+/* Bytes of a warp's ring, and the shared memory of a block: as many slots as leave room
+ * for as many blocks at a time as are wanted. */
+static inline int32_t td_one_plan(const struct td_cuda_ctx *c,
+                                  const struct td_one_launch &l, size_t *bytes)
+{
+    size_t warps = (size_t)l.warps, slot = td_slot_bytes(l.type);
+    size_t turns = ((size_t)l.blocks + warps - 1) / warps;
+    size_t rest = l.x + (size_t)td_small_scales(l.blocks) * sizeof(float);
+    int64_t wanted = (l.grid + c->processors - 1) / c->processors;
+    size_t at_once = (size_t)TD_MAX(TD_MIN(wanted, td_one_blocks(l.warps)), 1);
+    size_t room =
+        (size_t)c->shared_max / at_once - 1024; /* the system has 1 KiB each */
+    size_t n = TD_MIN(turns, (size_t)MOST_SLOTS);
+    while (n > 1 && warps * n * slot + rest > room)
+        n--;
+    *bytes = warps * n * slot + rest;
+    return (int32_t)(n * slot);
+}
+
+/* x of one row as small_one() holds it. */
+static inline size_t td_one_x(int blocks)
+{
+    return (size_t)blocks * KB * sizeof(uint16_t);
+}
+
+/* All copies but those of the last n groups have arrived, 0 <= n < MOST_SLOTS. */
+TD_DEVICE void td_copy_wait_but(int n)
+{
+    if (n == 0)
+        td_copy_wait<0>();
+    else if (n == 1)
+        td_copy_wait<1>();
+    else if (n == 2)
+        td_copy_wait<2>();
+    else
+        td_copy_wait<3>();
+}
+
+/* Asks for a lane's part of a k block; lo and hi as in td_small_in, at that block. */
+template <int TYPE>
+TD_DEVICE void td_ask(uint4 *slot, const uint8_t *lo, const uint8_t *hi)
+{
+    int lane = (int)threadIdx.x % WARP, at = 16 * (lane % 4);
+#pragma unroll
+    for (int i = 0; i < td_pieces<TYPE>() / 2; i++) {
+        td_copy16(slot + 2 * i * WARP + lane, lo ? lo + 64 * i + at : lo, lo);
+        td_copy16(slot + (2 * i + 1) * WARP + lane, hi ? hi + 64 * i + at : hi, hi);
+    }
+}
+
+/* Where things lie in a block's shared memory. */
+template <int TYPE, int W> struct td_small_place {
+    static constexpr int size = td_pieces<TYPE>() * WARP; /* of a slot */
+    uint4 *slot;                                          /* the warp's first */
+    float *parts, *scales;
+    int slots;
+};
+
+template <int TYPE, int W>
+TD_DEVICE td_small_place<TYPE, W> small_place(int32_t ring, int blocks, uint4 *shared)
+{
+    td_small_place<TYPE, W> p;
+    p.slot = shared + (int)threadIdx.x / WARP * (ring / 16);
+    p.slots = ring / 16 / p.size;
+    p.scales = (float *)(shared + W * (ring / 16));
+    p.parts = p.scales + td_small_scales(blocks);
+    return p;
+}
+
+/* Asks for the weights of the warp's first k blocks, and for all scales. */
+template <int TYPE, int W>
+TD_DEVICE void small_ask(const td_small_in &in, int32_t ring, uint4 *shared)
+{
+    const int64_t wide = KB * td_bytes_of<TYPE>();
+    const td_small_place<TYPE, W> p = small_place<TYPE, W>(ring, in.blocks, shared);
+    for (int i = (int)threadIdx.x; i < 2 * in.blocks; i += W * WARP) {
+        const float *from = i < in.blocks ? in.scale[0]
+                            : in.scale[1] ? in.scale[1] - in.blocks
+                                          : NULL;
+        if (from)
+            td_copy4(p.scales + i, from + i);
+        else
+            p.scales[i] = 1.0f;
+    }
+    int b = (int)threadIdx.x / WARP;
+    for (int i = 0; i < p.slots; i++, b += W) {
+        if (b < in.blocks)
+            td_ask<TYPE>(p.slot + i * p.size, in.lo ? in.lo + b * wide : NULL,
+                         in.hi ? in.hi + b * wide : NULL);
+        td_copy_commit();
+    }
+}
+
+/* Sums of one k block of a slot for one row x, in shared memory, of lanes 0 .. 3, NULL in
+ * the others. */
+template <int TYPE, int PLANES>
+TD_DEVICE void one_block(const uint4 *slot, const uint16_t *x, int64_t plane,
+                         int64_t k0, float (&sum)[4])
+{
+    const int halves = td_pieces<TYPE>() / 2, pairs = STEPS / 2 / halves;
+    int lane = (int)threadIdx.x % WARP;
+#pragma unroll
+    for (int e = 0; e < 4; e++)
+        sum[e] = 0.0f;
+#pragma unroll
+    for (int i = 0; i < halves; i++) {
+        td_frag<TYPE> f;
+        f.lo[i] = slot[2 * i * WARP + lane];
+        f.hi[i] = slot[(2 * i + 1) * WARP + lane];
+#pragma unroll
+        for (int pair = i * pairs; pair < (i + 1) * pairs; pair++) {
+            uint4 v[PLANES];
+#pragma unroll
+            for (int p = 0; p < PLANES; p++)
+                v[p] = small_x<TYPE>(x ? x + p * plane : NULL, k0, pair);
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                uint32_t a[4];
+                td_operand<TYPE>(f, 2 * pair + h, a);
+#pragma unroll
+                for (int p = 0; p < PLANES; p++)
+                    td_mma(sum, a, td_word(v[p], 2 * h), td_word(v[p], 2 * h + 1));
+            }
+        }
+    }
+}
+
+/* The sums of all k blocks for one row: x, in shared memory, of lanes 0 .. 3, NULL in the
+ * others. Those of a block b go to part + 16 b if PLANES are more than one, else to where
+ * its x was. Warps do not meet. */
+template <int TYPE, int PLANES, int W>
+TD_DEVICE void small_parts(const td_small_in &in, const td_small_place<TYPE, W> &p,
+                           const uint16_t *x, int64_t plane, float *part)
+{
+    const int64_t wide = KB * td_bytes_of<TYPE>();
+    const int step = PLANES == 1 ? KB / 2 : SMALL_M;
+    int lane = (int)threadIdx.x % WARP;
+    for (int b = (int)threadIdx.x / WARP, at = 0; b < in.blocks; b += W) {
+        uint4 *slot = p.slot + at * p.size;
+        float sum[4];
+        int then = b + p.slots * W;
+        td_copy_wait_but(p.slots - 1);
+        one_block<TYPE, PLANES>(slot, x, plane, b * KB, sum);
+        if (then < in.blocks)
+            td_ask<TYPE>(slot, in.lo ? in.lo + then * wide : NULL,
+                         in.hi ? in.hi + then * wide : NULL);
+        td_copy_commit();
+        at = at + 1 < p.slots ? at + 1 : 0;
+        __syncwarp();
+        if (lane % 4 == 0) {
+            part[b * step + lane / 4] = sum[0];
+            part[b * step + lane / 4 + 8] = sum[2];
+        }
+    }
+}
+
+/* The same for one row x, behind small_ask() with the same arguments; in threads 0 .. 15,
+ * of weight row m the total. */
+template <int TYPE, int W>
+TD_DEVICE float small_one(const td_small_in &in, int32_t ring, const uint16_t *x,
+                          uint4 *shared)
+{
+    const td_small_place<TYPE, W> p = small_place<TYPE, W>(ring, in.blocks, shared);
+    int warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP;
+    uint16_t *xs = (uint16_t *)p.parts;
+    for (int b = warp; b < in.blocks; b += W)
+        if (lane < KB / 8)
+            td_copy16(xs + b * KB + 8 * lane, x + b * KB + 8 * lane, true);
+    td_copy_commit();
+    td_copy_wait<0>();
+    __syncwarp();
+    small_parts<TYPE, 1, W>(in, p, lane < 4 ? xs : NULL, 0, p.parts);
+    __syncthreads();
+    float total = 0.0f;
+    if (threadIdx.x >= SMALL_M)
+        return total;
+    const float *part = p.parts + threadIdx.x;
+    const float *scale = p.scales + (threadIdx.x < 8 ? 0 : in.blocks);
+#pragma unroll 8
+    for (int b = 0; b < in.blocks; b++)
+        total = fmaf(part[b * KB / 2], scale[b], total);
+    return total;
 }
 
 #endif
