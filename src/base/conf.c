@@ -368,6 +368,11 @@ bool td_conf_is_set(const struct td_conf *c, size_t opt)
     return c->values[opt].set;
 }
 
+bool td_conf_is_flag(const struct td_conf *c, size_t opt)
+{
+    return c->values[opt].set && c->values[opt].origin == TD_FROM_FLAG;
+}
+
 bool td_conf_bool(const struct td_conf *c, size_t opt)
 {
     return c->values[opt].i != 0;

@@ -86,6 +86,7 @@ enum td_status td_conf_parse_file(struct td_conf *c, const char *path,
 
 /* Values by the option's index in the table. */
 bool td_conf_is_set(const struct td_conf *c, size_t opt);
+bool td_conf_is_flag(const struct td_conf *c, size_t opt); /* on the command line */
 bool td_conf_bool(const struct td_conf *c, size_t opt);
 int64_t td_conf_int(const struct td_conf *c, size_t opt); /* TD_OPT_INT, TD_OPT_BYTES */
 double td_conf_real(const struct td_conf *c, size_t opt);

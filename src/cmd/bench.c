@@ -8,6 +8,60 @@
 #include "cmd/job.h"
 #include "cmd/options.h"
 
+/* Options that the measurement of a server uses, and of them those that a model's uses
+ * too; what else `bench` takes is for a model. */
+static const size_t of_servers[] = {
+    TD_O_CONFIG,        TD_O_HELP,       TD_O_JSON,       TD_O_EVENT_LOG,
+    TD_O_URL,           TD_O_API_KEY,    TD_O_REQUESTS,   TD_O_CONCURRENCY,
+    TD_O_PROMPT_TOKENS, TD_O_MAX_TOKENS, TD_O_COMPLETIONS};
+enum { OF_BOTH = 4 };
+
+/* Options that ask the same of a model and of a server. */
+static const struct {
+    size_t model, server;
+} alike[] = {{TD_O_BATCH, TD_O_CONCURRENCY},
+             {TD_O_PROMPT, TD_O_PROMPT_TOKENS},
+             {TD_O_CONTEXT, TD_O_PROMPT_TOKENS}};
+
+static bool is_used(size_t option, bool model)
+{
+    for (size_t i = 0; i < TD_COUNT(of_servers); i++)
+        if (of_servers[i] == option)
+            return !model || i < OF_BOTH;
+    return model;
+}
+
+/* The option to give instead of one that this form does not use, or NULL. */
+static const char *instead_of(size_t option, bool model)
+{
+    for (size_t i = 0; i < TD_COUNT(alike); i++)
+        if ((model ? alike[i].server : alike[i].model) == option)
+            return td_options[model ? alike[i].model : alike[i].server].name;
+    return NULL;
+}
+
+/* A flag that would be ignored is a misunderstanding; in a file and in the environment
+ * options stand for every verb and form. A rank has been given all of them as flags. */
+static enum td_status check_form(const struct td_conf *conf, struct td_error *err)
+{
+    bool model = conf->nargs == 1;
+    if (td_conf_is_set(conf, TD_O_WORLD))
+        return TD_OK;
+    for (size_t i = 0; i < conf->count; i++) {
+        if (!td_conf_is_flag(conf, i) || is_used(i, model))
+            continue;
+        const char *other = instead_of(i, model);
+        td_error_set(err, TD_E_USAGE, "--%s is not for a bench of a %s",
+                     td_options[i].name, model ? "model" : "server");
+        td_error_why(err, model ? "a MODEL is given, so no server is asked"
+                                : "no MODEL is given, so a server is measured");
+        td_error_fix(err, "%s%s, or %s MODEL", other ? "give --" : "leave it out",
+                     other ? other : "", model ? "leave out the" : "give a");
+        return TD_E_USAGE;
+    }
+    return TD_OK;
+}
+
 static int run(struct td_conf *conf, struct td_error *err)
 {
     if (conf->nargs > 1) {
@@ -15,6 +69,8 @@ static int run(struct td_conf *conf, struct td_error *err)
                      conf->args[1]);
         return TD_EXIT_USAGE;
     }
+    if (check_form(conf, err) != TD_OK)
+        return TD_EXIT_USAGE;
     if (conf->nargs == 1 && td_cmd_job_wanted(conf)) {
         struct td_engine_params engine;
         if (td_bench_engine(conf, &engine, err) != TD_OK)

@@ -23,6 +23,9 @@
 #define TD_VERBS_PLAN   (TD_VERBS_ENGINE | TD_VERB_PLAN)
 #define TD_VERBS_PLAN_N (TD_VERBS_SERVER | TD_VERB_PLAN)
 
+/* Verbs whose context is asked for; bench makes it as long as what it measures. */
+#define TD_VERBS_CONTEXT (TD_VERBS_PLAN & ~TD_VERB_BENCH)
+
 #define TD_OPTION_LIST(X)                                                              \
     X(CONFIG, "config", 0, TD_OPT_STR, TD_VERB_ALL, "FILE", NULL, 0, 0,                \
       "read options from FILE instead of ./tandem.conf or "                            \
@@ -91,7 +94,7 @@
       "benchmarks of models that are not here")                                        \
     X(MEMORY, "memory", 0, TD_OPT_BYTES, TD_VERBS_PLAN, "BYTES", NULL, 1, 0,           \
       "use at most this much, such as 84G (default: what host or GPU can give)")       \
-    X(MAX_MODEL_LEN, "max-model-len", 0, TD_OPT_INT, TD_VERBS_PLAN, "N", NULL, 1,      \
+    X(MAX_MODEL_LEN, "max-model-len", 0, TD_OPT_INT, TD_VERBS_CONTEXT, "N", NULL, 1,   \
       1 << 24,                                                                         \
       "tokens of the context, prompt and answer (default: the model's, or "            \
       "what fits)")                                                                    \

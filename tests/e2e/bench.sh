@@ -12,6 +12,30 @@ check nobody_said says "$stderr" '^error +nothing answers at http://127\.0\.0\.1
 tandem bench --concurrency 8,x
 check bad_levels test "$code" -eq 2
 
+# options that a form does not use are refused by name, with what to use instead
+refused() {
+    local said=$1
+    shift
+    tandem bench "$@"
+    check "refuses$*" test "$code" -eq 2
+    check "refuses$*:fix" says "$stderr" "$said"
+}
+refused '^fix +give --concurrency, or give a MODEL$' --batch 1
+refused '^fix +give --prompt-tokens, or give a MODEL$' --url http://127.0.0.1:9 --context 64
+refused '^error +--device is not for a bench of a server$' --device cpu
+refused '^fix +give --batch, or leave out the MODEL$' models/lexicon -c 8
+refused '^error +--url is not for a bench of a model$' models/lexicon -u http://127.0.0.1:9
+refused '^error +unknown option --max-model-len$' models/lexicon --max-model-len 64
+for option in threads=1 memory=1G tp=2 hosts=a,b plot=x cpu=ref numerics=f32 weights=random \
+    max-num-batched-tokens=64 rank-timeout=3; do
+    refused "^error +--${option%=*} is not for a bench of a server$" "--$option"
+done
+for option in requests=1 completions=true max-tokens=1 prompt-tokens=8 api-key=x; do
+    refused "^error +--${option%=*} is not for a bench of a model$" models/lexicon "--$option"
+done
+TANDEM_CONCURRENCY=2 tandem bench --device cpu --threads 1 --batch 1 --prompt 64 models/lexicon
+check environment_is_for_all test "$code" -eq 0
+
 mkdir "$box/shape"
 cp models/lexicon/config.json "$box/shape"
 tandem bench --device cpu --prompt 64 --batch 1 "$box/shape"
