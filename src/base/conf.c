@@ -197,8 +197,10 @@ static enum td_status unknown(const struct td_conf *c, unsigned verbs, const cha
         if (c->opts[i].letter == *flag && (c->opts[i].verbs & verbs))
             td_error_fix(err, "between -%c and its value there is a space", *flag);
     for (const struct td_opt_hint *h = c->hints; h && h->theirs; h++)
-        if (strlen(h->theirs) == n && memcmp(h->theirs, flag, n) == 0)
+        if (strlen(h->theirs) == n && memcmp(h->theirs, flag, n) == 0) {
             td_error_fix(err, "%s", h->ours);
+            return TD_E_USAGE; /* however near another name is */
+        }
     size_t best = 0;
     int most = TD_MIN(4, (int)n), nearest = most; /* a name of other letters is none */
     for (size_t i = 0; i < c->count; i++) {

@@ -10,10 +10,7 @@
 
 static int run(struct td_conf *conf, struct td_error *err)
 {
-    if (conf->nargs != 0) {
-        td_error_set(err, TD_E_USAGE, "agent takes no arguments");
-        return TD_EXIT_USAGE;
-    }
+    (void)conf;
     return td_agent_run(0, 1, td_build, td_version, err) == TD_OK ? TD_EXIT_OK
                                                                   : TD_EXIT_FAILED;
 }

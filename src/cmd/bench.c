@@ -64,11 +64,6 @@ static enum td_status check_form(const struct td_conf *conf, struct td_error *er
 
 static int run(struct td_conf *conf, struct td_error *err)
 {
-    if (conf->nargs > 1) {
-        td_error_set(err, TD_E_USAGE, "bench takes one model, not \"%.200s\" too",
-                     conf->args[1]);
-        return TD_EXIT_USAGE;
-    }
     if (check_form(conf, err) != TD_OK)
         return TD_EXIT_USAGE;
     if (conf->nargs == 1 && td_cmd_job_wanted(conf)) {
@@ -86,6 +81,7 @@ const struct td_cmd td_cmd_bench = {
     .name = "bench",
     .verb = TD_VERB_BENCH,
     .usage = "bench [MODEL | --url URL]",
+    .args = {0, 1, NULL, NULL},
     .summary = "speed of a model on this host, or of any server with OpenAI's API",
     .details =
         "With MODEL: the time of prompts and of decode steps, by operation, and their "

@@ -203,11 +203,6 @@ static int run(struct td_conf *conf, struct td_error *err)
                                 .version = td_version};
     struct td_cluster c;
     struct td_buf out;
-    if (conf->nargs > 1) {
-        td_error_set(err, TD_E_USAGE, "check takes one model, not %d arguments",
-                     conf->nargs);
-        return TD_EXIT_USAGE;
-    }
     double start = td_clock_now();
     td_event_phase(TD_PHASE_CHECK);
     if (td_cluster_examine(td_conf_str(conf, TD_O_HOSTS), &o, &c, err) != TD_OK)
@@ -235,6 +230,7 @@ const struct td_cmd td_cmd_check = {
     .name = "check",
     .verb = TD_VERB_CHECK,
     .usage = "check [MODEL] [--hosts A,B]",
+    .args = {0, 1, NULL, NULL},
     .summary = "machines and links, measured: pass, warn, fail",
     .details =
         "Looks at this machine, or with --hosts at all of them through ssh: program, "

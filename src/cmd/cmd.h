@@ -20,6 +20,7 @@ enum td_verb {
     TD_VERB_STATUS = 1 << 7,
     TD_VERB_WORKER = 1 << 8,
     TD_VERB_AGENT = 1 << 9,
+    TD_VERB_HELP = 1 << 10,
     TD_VERB_ALL = ~0
 };
 
@@ -30,10 +31,18 @@ enum td_exit {
     TD_EXIT_NO_CAUSE = 3 /* explain: the cause is not in the files */
 };
 
+/* Which arguments a verb takes. */
+struct td_cmd_args {
+    int least, most;
+    const char *lacks; /* what is missing where there are fewer: "model" */
+    const char *fix;   /* what to do where there are more, NULL: what help says */
+};
+
 struct td_cmd {
     const char *name;
-    unsigned verb;       /* its bit in enum td_verb */
-    const char *usage;   /* "run MODEL [PROMPT]" */
+    unsigned verb;     /* its bit in enum td_verb */
+    const char *usage; /* "run MODEL [PROMPT]" */
+    struct td_cmd_args args;
     const char *summary; /* one line for `tandem help`; "": not listed there */
     const char *details; /* paragraphs for `tandem help VERB`, may be "" */
     /* Returns an enum td_exit, or fills err and returns any value: a filled err is

@@ -9,6 +9,7 @@
 #include "cmd/cmd.h"
 #include "cmd/options.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
@@ -56,11 +57,6 @@ static int run(struct td_conf *conf, struct td_error *err)
 {
     struct td_explain *x = NULL;
     int code = TD_EXIT_FAILED;
-    if (conf->nargs == 0) {
-        td_error_set(err, TD_E_USAGE, "no log is given");
-        td_error_why(err, "explain reads files, directories or standard input (-)");
-        return TD_EXIT_USAGE;
-    }
     enum td_status s = td_explain_new(&x, err);
     for (size_t i = 0; s == TD_OK && i < (size_t)conf->nargs; i++)
         s = td_explain_add_path(x, conf->args[i], err);
@@ -80,6 +76,7 @@ const struct td_cmd td_cmd_explain = {
     .name = "explain",
     .verb = TD_VERB_EXPLAIN,
     .usage = "explain LOG... [DIR...] [-]",
+    .args = {1, INT_MAX, "log", NULL},
     .summary = "first cause of a failed start or a crash",
     .details =
         "Reads the logs of one failed (or hanging) start: of tandem, vLLM, SGLang, Ray "

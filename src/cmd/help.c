@@ -77,8 +77,9 @@ static int run(struct td_conf *conf, struct td_error *err)
 
 const struct td_cmd td_cmd_help = {
     .name = "help",
-    .verb = TD_VERB_ALL,
+    .verb = TD_VERB_HELP,
     .usage = "help [VERB|options|errors]",
+    .args = {0, 1, NULL, NULL},
     .summary = "this list, or the options of a verb",
     .details =
         "`tandem help options` and `tandem help errors` print all options and all "

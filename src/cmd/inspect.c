@@ -523,11 +523,6 @@ static int run(struct td_conf *conf, struct td_error *err)
 {
     struct facts f = {0};
     struct td_buf out;
-    if (conf->nargs != 1) {
-        td_error_set(err, TD_E_USAGE, "inspect takes one model, not %d arguments",
-                     conf->nargs);
-        return TD_EXIT_USAGE;
-    }
     td_buf_init(&out, MAX_TEXT);
     if (examine(conf->args[0], &f, err) != TD_OK)
         goto out;
@@ -556,6 +551,7 @@ const struct td_cmd td_cmd_inspect = {
     .name = "inspect",
     .verb = TD_VERB_INSPECT,
     .usage = "inspect MODEL",
+    .args = {1, 1, "model", NULL},
     .summary = "configuration, tensors and sizes of a model",
     .details =
         "MODEL is a directory with config.json and safetensors files. Only "

@@ -8,6 +8,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "cmd/cmd.h"
+#include "cmd/job.h"
 #include "cmd/options.h"
 #include "cmd/term.h"
 #include "cmd/world.h"
@@ -69,15 +70,57 @@ static enum td_status read_options(struct td_conf *conf, const struct td_cmd *cm
     return s;
 }
 
-/* A single name in --hosts is this machine's, or a mistake. */
-static enum td_status check_host(const struct td_conf *conf, const struct td_cmd *cmd,
-                                 struct td_error *err)
+/* Flags that mean nothing on one machine, and of them those that several ranks there
+ * give a meaning. */
+static const size_t between_hosts[] = {TD_O_FABRIC, TD_O_SSH, TD_O_RANK_TIMEOUT,
+                                       TD_O_LOAD_TIMEOUT};
+enum { BETWEEN_RANKS = 2 };
+
+/* A single name in --hosts is this machine's, or a mistake; and so is a flag that would
+ * be ignored. In a file and in the environment options stand for every verb. */
+static enum td_status check_alone(const struct td_conf *conf, const struct td_cmd *cmd,
+                                  struct td_error *err)
 {
     const char *hosts = td_conf_str(conf, TD_O_HOSTS);
-    if (!(cmd->verb & TD_VERBS_HOSTS) || !hosts || !*hosts ||
-        td_hostlist_several(hosts))
+    if (!(cmd->verb & TD_VERBS_HOSTS) || td_hostlist_several(hosts) ||
+        td_conf_is_set(conf, TD_O_WORLD))
         return TD_OK;
-    return td_hosts_alone(hosts, err);
+    size_t n = td_cmd_job_wanted(conf) ? BETWEEN_RANKS : TD_COUNT(between_hosts);
+    for (size_t i = 0; i < n; i++) {
+        if (!td_conf_is_flag(conf, between_hosts[i]))
+            continue;
+        td_error_set(err, TD_E_USAGE, "--%s is given, but this machine alone is used",
+                     td_options[between_hosts[i]].name);
+        td_error_why(err, "it is about what lies between several %s",
+                     i < BETWEEN_RANKS ? "machines" : "ranks");
+        td_error_fix(err, "give --hosts a,b%s, or leave it out",
+                     i < BETWEEN_RANKS ? "" : " or --tp N");
+        return TD_E_USAGE;
+    }
+    return hosts && *hosts ? td_hosts_alone(hosts, err) : TD_OK;
+}
+
+/* In time for every rank, and before anything is opened. */
+static enum td_status check_args(const struct td_conf *conf, const struct td_cmd *cmd,
+                                 struct td_error *err)
+{
+    const struct td_cmd_args *a = &cmd->args;
+    if (conf->nargs > a->most) {
+        td_error_set(err, TD_E_USAGE, "there is a word too many: \"%.200s\"",
+                     conf->args[a->most]);
+        td_error_why(err, "%s takes %s", cmd->name,
+                     a->most == 1 ? "one"
+                     : a->most    ? "two at most"
+                                  : "none");
+        if (a->fix)
+            td_error_fix(err, "%s", a->fix);
+        return TD_E_USAGE;
+    }
+    if (conf->nargs >= a->least)
+        return TD_OK;
+    td_error_set(err, TD_E_USAGE, "no %s is given", a->lacks);
+    td_error_why(err, "%s needs one", cmd->name);
+    return TD_E_USAGE;
 }
 
 static int report(const struct td_cmd *cmd, struct td_error *err)
@@ -110,7 +153,8 @@ static int run_verb(const struct td_cmd *cmd, int argc, char **argv)
     int code = TD_EXIT_FAILED;
     td_error_init(&err);
     if (read_options(&conf, cmd, argc, argv, &err) == TD_OK &&
-        check_host(&conf, cmd, &err) == TD_OK &&
+        check_alone(&conf, cmd, &err) == TD_OK &&
+        (td_conf_bool(&conf, TD_O_HELP) || check_args(&conf, cmd, &err) == TD_OK) &&
         td_cmd_join(&conf, cmd, &err) == TD_OK) {
         if (td_conf_bool(&conf, TD_O_HELP) && cmd != &td_cmd_help) {
             conf.args[0] = argv[-1];

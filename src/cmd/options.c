@@ -31,6 +31,7 @@ const struct td_opt_hint td_option_hints[] = {
     {"threads-batch", "tandem has one number: --threads"},
     {"system-prompt", "tandem calls it --system"},
     {"trust-remote-code", "not needed: tandem runs no code from a model"},
+    {"json", "the machine form of this verb are its events: --event-log FILE"},
     {NULL, NULL},
 };
 

@@ -26,13 +26,18 @@
 /* Verbs whose context is asked for; bench makes it as long as what it measures. */
 #define TD_VERBS_CONTEXT (TD_VERBS_PLAN & ~TD_VERB_BENCH)
 
+/* Verbs whose print has a machine form; that of the others are their events. */
+#define TD_VERBS_PRINT                                                                 \
+    (TD_VERB_RUN | TD_VERB_INSPECT | TD_VERB_EXPLAIN | TD_VERB_BENCH | TD_VERB_PLAN |  \
+     TD_VERB_CHECK | TD_VERB_STATUS)
+
 #define TD_OPTION_LIST(X)                                                              \
     X(CONFIG, "config", 0, TD_OPT_STR, TD_VERB_ALL, "FILE", NULL, 0, 0,                \
       "read options from FILE instead of ./tandem.conf or "                            \
       "~/.config/tandem/tandem.conf")                                                  \
     X(HELP, "help", 'h', TD_OPT_BOOL, TD_VERB_ALL, "", NULL, 0, 0,                     \
       "help of this verb")                                                             \
-    X(JSON, "json", 0, TD_OPT_BOOL, TD_VERB_ALL, "", NULL, 0, 0,                       \
+    X(JSON, "json", 0, TD_OPT_BOOL, TD_VERBS_PRINT, "", NULL, 0, 0,                    \
       "print the machine form")                                                        \
     X(ALL, "all", 'a', TD_OPT_BOOL, TD_VERB_EXPLAIN, "", NULL, 0, 0,                   \
       "also print the timeline of all hosts")                                          \

@@ -589,11 +589,6 @@ static int run(struct td_conf *conf, struct td_error *err)
 {
     struct facts f = {0};
     struct td_buf out;
-    if (conf->nargs != 1) {
-        td_error_set(err, TD_E_USAGE, "plan takes one model, not %d arguments",
-                     conf->nargs);
-        return TD_EXIT_USAGE;
-    }
     td_phase_set(TD_PHASE_PLAN);
     td_buf_init(&out, MAX_TEXT);
     enum td_status s = examine(&f, conf, err);
@@ -619,6 +614,7 @@ const struct td_cmd td_cmd_plan = {
     .name = "plan",
     .verb = TD_VERB_PLAN,
     .usage = "plan MODEL [--hosts A,B] [--tp N] [--memory BYTES]",
+    .args = {1, 1, "model", NULL},
     .summary = "who holds what of a model, does it fit, how fast can it be",
     .details =
         "Reads the configuration and the headers of the files, or the index where they "

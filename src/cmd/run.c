@@ -341,19 +341,6 @@ static enum td_status converse(struct run *r, struct td_error *err)
 static enum td_status check_args(const struct td_conf *conf, bool once,
                                  struct td_error *err)
 {
-    if (conf->nargs < 1) {
-        td_error_set(err, TD_E_USAGE, "no model is given");
-        td_error_why(err, "run needs a model directory");
-        td_error_fix(err, "give one, such as models/lexicon");
-        return TD_E_USAGE;
-    }
-    if (conf->nargs > 2) {
-        td_error_set(err, TD_E_USAGE, "there is a word too many: \"%s\"",
-                     conf->args[2]);
-        td_error_why(err, "run takes a model and one prompt");
-        td_error_fix(err, "put the prompt between quotes");
-        return TD_E_USAGE;
-    }
     if (!once && td_conf_bool(conf, TD_O_JSON)) {
         td_error_set(err, TD_E_USAGE, "--json needs a prompt");
         td_error_why(err, "it prints one answer as one object");
@@ -385,6 +372,7 @@ const struct td_cmd td_cmd_run = {
     .name = "run",
     .verb = TD_VERB_RUN,
     .usage = "run MODEL [PROMPT]",
+    .args = {1, 2, "model", "put the prompt between quotes"},
     .summary = "one answer, or a conversation on a terminal",
     .details = "The prompt is the second argument, or everything on standard input "
                "when that is "

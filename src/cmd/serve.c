@@ -609,12 +609,6 @@ static void close_server(struct server *s)
 static int run(struct td_conf *conf, struct td_error *err)
 {
     struct server s = {.conf = conf, .start = td_clock_now()};
-    if (conf->nargs != 1) {
-        td_error_set(err, TD_E_USAGE,
-                     conf->nargs ? "too many arguments" : "no model is given");
-        td_error_why(err, "serve takes one model directory");
-        return TD_EXIT_USAGE;
-    }
     catch_signals();
     name_model(&s);
     td_phase_set(TD_PHASE_CHECK);
@@ -635,6 +629,7 @@ const struct td_cmd td_cmd_serve = {
     .name = "serve",
     .verb = TD_VERB_SERVE,
     .usage = "serve MODEL [--port N] [--host A]",
+    .args = {1, 1, "model", NULL},
     .summary = "serve a model: the OpenAI API over HTTP",
     .details =
         "The port is open at once; /startupz says how far the start is, /readyz when\n"

@@ -264,6 +264,7 @@ const struct td_cmd td_cmd_status = {
     .name = "status",
     .verb = TD_VERB_STATUS,
     .usage = "status [--url URL] [--watch]",
+    .args = {0, 0, NULL, "give the address with --url"},
     .summary = "what a running server is doing now",
     .details = "Start-up state, requests, tokens per second, cache and engine of a "
                "server, as its page\nshows them. With --watch once a second until "

@@ -40,8 +40,7 @@ static enum td_status connect_to(const char *path, int *out, struct td_error *er
 static int run(struct td_conf *conf, struct td_error *err)
 {
     struct td_worker_params p = {.build = td_build, .max_waiting = MAX_WAITING};
-    if (conf->nargs != 1 || !td_conf_is_set(conf, TD_O_SOCKET) ||
-        !td_conf_is_set(conf, TD_O_VOCAB)) {
+    if (!td_conf_is_set(conf, TD_O_SOCKET) || !td_conf_is_set(conf, TD_O_VOCAB)) {
         td_error_set(err, TD_E_USAGE, "worker is started by `tandem serve`");
         return TD_EXIT_USAGE;
     }
@@ -58,6 +57,7 @@ const struct td_cmd td_cmd_worker = {
     .name = "worker",
     .verb = TD_VERB_WORKER,
     .usage = "worker MODEL --socket PATH --vocab N",
+    .args = {1, 1, "model", NULL},
     .summary = "",
     .details = "The engine of a server, started by `tandem serve`.",
     .run = run,

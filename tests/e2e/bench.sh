@@ -27,7 +27,7 @@ refused '^fix +give --batch, or leave out the MODEL$' models/lexicon -c 8
 refused '^error +--url is not for a bench of a model$' models/lexicon -u http://127.0.0.1:9
 refused '^error +unknown option --max-model-len$' models/lexicon --max-model-len 64
 for option in threads=1 memory=1G tp=2 hosts=a,b plot=x cpu=ref numerics=f32 weights=random \
-    max-num-batched-tokens=64 rank-timeout=3; do
+    max-num-batched-tokens=64; do
     refused "^error +--${option%=*} is not for a bench of a server$" "--$option"
 done
 for option in requests=1 completions=true max-tokens=1 prompt-tokens=8 api-key=x; do

@@ -59,6 +59,40 @@ fi
 "$TANDEM" help --event-log "$box/log" nothing 2>&- >"$box/stdout"
 check closed_errors test "$(grep -cv '^{' "$box/log")" -eq 0
 
+# ---- words and flags that a verb has no use for ----
+
+wrong() { # what the error says, then the command
+    local said=$1
+    shift
+    tandem "$@"
+    check "wrong:$*" test "$code" -eq 2
+    check "wrong_says:$*" says "$stderr" "^error +$said"
+}
+for verb in run serve plan inspect worker; do
+    wrong 'no model is given$' "$verb"
+done
+wrong 'no log is given$' explain
+for verb in serve plan inspect check bench help; do
+    wrong 'there is a word too many: "extra"$' "$verb" models/lexicon extra
+done
+wrong 'there is a word too many: "http://127.0.0.1:9"$' status http://127.0.0.1:9
+check status_fix says "$stderr" '^fix +give the address with --url$'
+wrong 'there is a word too many: "x"$' agent x
+wrong 'unknown option --json$' serve models/lexicon --json
+check json_fix says "$stderr" '^fix .*--event-log FILE$'
+wrong 'unknown option --json$' help --json
+for option in --fabric=lo --ssh=ssh; do
+    wrong "${option%=*} is given, but this machine alone is used" check "$option"
+    wrong "${option%=*} is given, but this machine alone is used" check --hosts localhost "$option"
+    wrong "${option%=*} is given, but this machine alone is used" run models/lexicon --tp 2 \
+        "$option" x
+done
+for option in --rank-timeout=3 --load-timeout=9; do
+    wrong "${option%=*} is given, but this machine alone is used" run models/lexicon "$option" x
+done
+TANDEM_FABRIC=lo tandem run models/lexicon --no-think hello
+check variables_are_for_all_verbs test "$code" -eq 0
+
 # ---- where options come from ----
 
 printf 'no-such-entry = 1\n' >"$box/wrong.conf"
