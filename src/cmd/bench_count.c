@@ -11,6 +11,7 @@
 #include "base/limits.h"
 #include "base/mem.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 const char *const td_bench_op_names[TD_BENCH_OPS] = {
@@ -20,7 +21,9 @@ const char *const td_bench_op_names[TD_BENCH_OPS] = {
 /* One bench at a time: operations are given nothing but their device. */
 static struct counter {
     struct td_ops inner;
-    struct td_bench_count of[TD_BENCH_OPS];
+    struct td_bench_count of[TD_BENCH_OPS]; /* seconds: of this run so far */
+    double seconds[TD_BENCH_OPS][TD_BENCH_RUNS];
+    int runs;
     int32_t real;
     int32_t *ids, *row0; /* fetched from a GPU */
 } counter;
@@ -205,10 +208,38 @@ void td_bench_count_end(struct td_dev *dev)
 void td_bench_count_anew(int32_t real_rows)
 {
     memset(counter.of, 0, sizeof(counter.of));
+    counter.runs = 0;
     counter.real = real_rows;
 }
 
-const struct td_bench_count *td_bench_counts(void)
+void td_bench_count_run(double summing)
 {
-    return counter.of;
+    counter.of[TD_BENCH_SUM].seconds = summing;
+    for (int i = 0; i < TD_BENCH_OPS; i++) {
+        counter.seconds[i][counter.runs] = counter.of[i].seconds;
+        counter.of[i].seconds = 0;
+    }
+    counter.runs++;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double td_bench_median(double *x, int n)
+{
+    qsort(x, (size_t)n, sizeof(*x), by_value);
+    return x[n / 2];
+}
+
+void td_bench_count_of_run(struct td_bench_count out[TD_BENCH_OPS])
+{
+    int n = TD_MAX(counter.runs, 1); /* none when the first one failed */
+    for (int i = 0; i < TD_BENCH_OPS; i++) {
+        out[i].seconds = td_bench_median(counter.seconds[i], n);
+        out[i].bytes = counter.of[i].bytes / n;
+        out[i].work = counter.of[i].work / n;
+    }
 }

@@ -43,7 +43,16 @@ void td_bench_count_end(struct td_dev *dev);
 /* Counts from 0, the first `real` rows of each forward: those behind are padding. */
 void td_bench_count_anew(int32_t real);
 
-/* What was counted, [TD_BENCH_OPS]. Borrowed until counting goes on. */
-const struct td_bench_count *td_bench_counts(void);
+/* A run ends here, the next one begins; of its time `summing` seconds were all-reduces.
+ * At most TD_BENCH_RUNS since td_bench_count_anew(). */
+enum { TD_BENCH_RUNS = 23 };
+void td_bench_count_run(double summing);
+
+/* What one run takes: the median of the runs' seconds, the mean of what they move and
+ * compute, which depends on the experts that were chosen. */
+void td_bench_count_of_run(struct td_bench_count out[TD_BENCH_OPS]);
+
+/* Of n > 0 numbers, which are put in order. */
+double td_bench_median(double *x, int n);
 
 #endif

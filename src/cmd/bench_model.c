@@ -19,8 +19,8 @@
 #include <string.h>
 
 enum {
-    PROMPTS = 3, /* times that a prompt is measured */
-    STEPS = 23,  /* the same of a step */
+    PROMPTS = 3,           /* times that a prompt is measured */
+    STEPS = TD_BENCH_RUNS, /* the same of a step */
     WARM_HOST = 1,
     WARM_GPU = 3, /* a step is recorded at its second run */
     BEHIND = 64,  /* tokens behind the context: all steps that are made */
@@ -157,34 +157,24 @@ static void count_anew(struct bench *b, int32_t real)
     b->summing = seconds_summing(b);
 }
 
-/* What was counted in so many runs, for one. */
-static void count_end(struct bench *b, struct td_bench_point *p, int runs)
+static void count_run(struct bench *b)
 {
-    memcpy(p->op, td_bench_counts(), sizeof(p->op));
+    double now = seconds_summing(b);
+    td_bench_count_run(now - b->summing);
+    b->summing = now;
+}
+
+static void count_end(struct bench *b, struct td_bench_point *p)
+{
+    td_bench_count_of_run(p->op);
     td_bench_count_end(b->dev);
-    p->op[TD_BENCH_SUM].seconds = seconds_summing(b) - b->summing;
     for (int i = 0; i < TD_BENCH_OPS; i++) {
-        p->op[i].seconds /= runs;
-        p->op[i].bytes /= runs;
-        p->op[i].work /= runs;
         p->sum.bytes += p->op[i].bytes;
         p->sum.work += p->op[i].work;
     }
 }
 
 /* ---- measuring ----------------------------------------------------------------------- */
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *x, size_t n)
-{
-    qsort(x, n, sizeof(*x), by_value);
-    return x[n / 2];
-}
 
 /* Products make a GPU hot, and so steps behind them slower: of steps, those of the last
  * prompt count. */
@@ -220,9 +210,11 @@ static enum td_status time_prompts(struct bench *b, struct td_bench_point *p,
         double start = td_clock_now();
         s = prefill(b, 0, p->context, err);
         times[i] = td_clock_now() - start;
+        if (b->out.host)
+            count_run(b);
     }
     if (s == TD_OK)
-        p->seconds = median(times, PROMPTS);
+        p->seconds = td_bench_median(times, PROMPTS);
     return s;
 }
 
@@ -237,11 +229,14 @@ static enum td_status time_steps(struct bench *b, struct td_bench_point *p,
             count_anew(b, INT32_MAX);
         double start = td_clock_now();
         s = step(b, p->batch, p->context + warm + t, err);
-        if (t >= 0)
-            times[t] = td_clock_now() - start;
+        if (t < 0)
+            continue;
+        times[t] = td_clock_now() - start;
+        if (b->out.host)
+            count_run(b);
     }
     if (s == TD_OK)
-        p->seconds = median(times, STEPS);
+        p->seconds = td_bench_median(times, STEPS);
     if (s == TD_OK && !b->out.host && b->out.info.ranks == 1)
         s = step_ahead(b, p->batch, &p->ahead, err);
     return s;
@@ -258,7 +253,8 @@ static enum td_status count_gpu(struct bench *b, struct td_bench_point *p,
     count_anew(b, p->decode ? p->batch : INT32_MAX);
     s = p->decode ? step(b, p->batch, p->context + BEHIND - 1, err)
                   : prefill(b, 0, p->context, err);
-    count_end(b, p, 1);
+    count_run(b);
+    count_end(b, p);
     for (int i = 0; i < TD_BENCH_OPS && p->decode; i++)
         p->op[i].seconds = 0; /* too short to wait for each */
     return s;
@@ -277,7 +273,7 @@ static enum td_status measure_point(struct bench *b, struct td_bench_point p,
         count_anew(b, INT32_MAX);
     s = p.decode ? time_steps(b, &p, err) : time_prompts(b, &p, err);
     if (b->out.host)
-        count_end(b, &p, p.decode ? STEPS : PROMPTS);
+        count_end(b, &p);
     else if (s == TD_OK)
         s = count_gpu(b, &p, err);
     if (s == TD_OK)

@@ -3,12 +3,13 @@
  * What a benchmark counts: the same of a step on a processor and on a device that has
  * memory of its own and pads steps, as a GPU does; and what has to be moved in the least.
  */
+#define _POSIX_C_SOURCE 200809L
 #include "check.h"
 
 #include "cmd/bench_count.h"
 #include "engine/engine.h"
 
-#include <string.h>
+#include <time.h>
 
 enum { SEQS = 3, PROMPT = 70, LEN = 128, BLOCKS = LEN / TD_KV_BLOCK };
 
@@ -58,10 +59,19 @@ static void open_run(struct run *r)
     }
 }
 
-/* Counts a step behind prompts; `real` of its rows. */
-static void count_step(struct run *r, int32_t real, struct td_bench_count *out)
+static void (*plain_norm)(struct td_dev *, const struct td_norm_args *);
+static int slow; /* milliseconds that each norm sleeps */
+
+static void norm(struct td_dev *dev, const struct td_norm_args *a)
 {
-    struct td_seq_rows rows[SEQS];
+    struct timespec t = {.tv_nsec = slow * 1000000L};
+    (void)nanosleep(&t, NULL);
+    plain_norm(dev, a);
+}
+
+/* Makes prompts and the step behind them. */
+static void make_step(struct run *r, struct td_seq_rows rows[SEQS])
+{
     for (int32_t s = 0; s < SEQS; s++) {
         rows[s] = (struct td_seq_rows){.ids = r->ids[s],
                                        .n = PROMPT,
@@ -74,10 +84,18 @@ static void count_step(struct run *r, int32_t real, struct td_bench_count *out)
         rows[s].start = PROMPT;
         rows[s].decode = true;
     }
+}
+
+/* Counts a step; `real` of its rows. */
+static void count_step(struct run *r, int32_t real, struct td_bench_count *out)
+{
+    struct td_seq_rows rows[SEQS];
+    make_step(r, rows);
     assert_int_equal(td_bench_count_begin(r->dev, LEN, r->config->top_k, NULL), TD_OK);
     td_bench_count_anew(real);
     assert_int_equal(td_engine_forward(r->engine, rows, SEQS, NULL), TD_OK);
-    memcpy(out, td_bench_counts(), TD_BENCH_OPS * sizeof(*out));
+    td_bench_count_run(0);
+    td_bench_count_of_run(out);
     td_bench_count_end(r->dev);
 }
 
@@ -118,9 +136,45 @@ static void test_alike(void **state)
     td_engine_close(r.engine);
 }
 
+/* Of several runs, as the whole step's: one that was disturbed does not count. */
+static void test_median_of_runs(void **state)
+{
+    (void)state;
+    static const int sleeps[] = {0, 10, 0};
+    static const double summed[] = {3, 1, 2};
+    struct td_bench_count one[TD_BENCH_OPS], of_three[TD_BENCH_OPS];
+    struct td_seq_rows rows[SEQS];
+    struct run r;
+    open_run(&r);
+    count_step(&r, INT32_MAX, one);
+    make_step(&r, rows);
+    plain_norm = r.dev->ops.norm;
+    r.dev->ops.norm = norm;
+    assert_int_equal(td_bench_count_begin(r.dev, LEN, r.config->top_k, NULL), TD_OK);
+    td_bench_count_anew(INT32_MAX);
+    for (int i = 0; i < 3; i++) {
+        slow = sleeps[i];
+        assert_int_equal(td_engine_forward(r.engine, rows, SEQS, NULL), TD_OK);
+        td_bench_count_run(summed[i]);
+    }
+    td_bench_count_of_run(of_three);
+    td_bench_count_end(r.dev);
+    /* the one that slept took 10 ms for each layer, the mean would be a third */
+    assert_true(of_three[TD_BENCH_NORM].seconds < 0.01 * r.config->n_layers / 3);
+    assert_true(of_three[TD_BENCH_SUM].seconds == 2);
+    for (int i = 0; i < TD_BENCH_OPS; i++) {
+        /* states go on from run to run, and with them the choice of experts */
+        if (i != TD_BENCH_EXPERTS)
+            assert_true(of_three[i].bytes == one[i].bytes);
+        assert_true(of_three[i].work == one[i].work);
+    }
+    td_engine_close(r.engine);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_median_of_runs),
         cmocka_unit_test(test_alike),
     };
     return cmocka_run_group_tests_name("cmd_bench_count", tests, NULL, NULL);
