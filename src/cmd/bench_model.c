@@ -397,7 +397,11 @@ static enum td_status open_engine(struct bench *b, const struct td_conf *conf,
 enum td_status td_bench_model(const struct td_conf *conf, struct td_error *err)
 {
     static struct bench b;
+    const char *path = td_conf_str(conf, TD_O_PLOT);
+    FILE *plot = NULL;
     enum td_status s = read_lists(&b.ask, conf, err);
+    if (s == TD_OK && path)
+        s = td_bench_plot_open(path, &plot, err);
     if (s == TD_OK)
         s = open_engine(&b, conf, err);
     if (s == TD_OK)
@@ -410,8 +414,10 @@ enum td_status td_bench_model(const struct td_conf *conf, struct td_error *err)
         td_bench_print_json(&b.out);
     else if (s == TD_OK)
         td_bench_print_table(&b.out);
-    if (s == TD_OK && td_conf_is_set(conf, TD_O_PLOT))
-        s = td_bench_plot(&b.out, td_conf_str(conf, TD_O_PLOT), err);
+    if (s == TD_OK && plot)
+        s = td_bench_plot(&b.out, path, plot, err);
+    if (plot)
+        (void)fclose(plot);
     td_engine_close(b.engine);
     td_free(b.ids);
     td_free(b.blocks);

@@ -9,6 +9,8 @@
 #include "engine/engine.h"
 #include "ops/limits.h"
 
+#include <stdio.h>
+
 enum { TD_BENCH_LIST = 16 }; /* numbers of a list */
 
 /* A prompt, or steps of generated tokens. */
@@ -36,8 +38,11 @@ struct td_bench_points {
 void td_bench_print_table(const struct td_bench_points *b);
 void td_bench_print_json(const struct td_bench_points *b);
 
-/* Bars of the shares into a file, as SVG. TD_E_IO, TD_E_NOMEM. */
-enum td_status td_bench_plot(const struct td_bench_points *b, const char *path,
+/* Bars of the shares into a file, as SVG. It is opened before anything is measured, so
+ * that nothing is measured in vain, and what it holds is replaced by the plot at the end.
+ * TD_E_IO, TD_E_NOMEM. */
+enum td_status td_bench_plot_open(const char *path, FILE **out, struct td_error *err);
+enum td_status td_bench_plot(const struct td_bench_points *b, const char *path, FILE *f,
                              struct td_error *err);
 
 #endif

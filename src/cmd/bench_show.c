@@ -2,11 +2,13 @@
 /*
  * What `tandem bench MODEL` measured as a table, as JSON, as bars. See bench_points.h.
  */
+#define _POSIX_C_SOURCE 200809L
 #include "base/buf.h"
-#include "base/file.h"
 #include "cmd/bench_points.h"
 
-#include <stdio.h>
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
 
 enum { PLOT_W = 640, PLOT_H = 360 };
 
@@ -154,9 +156,20 @@ void td_bench_print_json(const struct td_bench_points *b)
 
 /* ---- bars ---------------------------------------------------------------------------- */
 
+static enum td_status cannot_plot(const char *path, struct td_error *err)
+{
+    return td_error_set(err, TD_E_IO, "cannot write %s: %s", path, strerror(errno));
+}
+
+enum td_status td_bench_plot_open(const char *path, FILE **out, struct td_error *err)
+{
+    *out = fopen(path, "ae");
+    return *out ? TD_OK : cannot_plot(path, err);
+}
+
 /* Bars: the share of the limit that binds each point (read for decode, peak for
  * prefill). */
-enum td_status td_bench_plot(const struct td_bench_points *b, const char *path,
+enum td_status td_bench_plot(const struct td_bench_points *b, const char *path, FILE *f,
                              struct td_error *err)
 {
     struct td_buf out;
@@ -186,11 +199,12 @@ enum td_status td_bench_plot(const struct td_bench_points *b, const char *path,
     }
     td_buf_adds(&out, "</svg>\n");
     enum td_status s = out.status;
-    FILE *f = s == TD_OK ? fopen(path, "we") : NULL;
-    if (s == TD_OK && (!f || fwrite(out.p, 1, out.len, f) != out.len))
-        s = td_error_set(err, TD_E_IO, "cannot write %s", path);
-    if (f && fclose(f) != 0 && s == TD_OK)
-        s = td_error_set(err, TD_E_IO, "cannot write %s", path);
+    if (s != TD_OK)
+        td_error_set(err, s, "no memory for the plot");
+    else if (ftruncate(fileno(f), 0) != 0 && errno != EINVAL) /* EINVAL: a device */
+        s = cannot_plot(path, err);
+    else if (fwrite(out.p, 1, out.len, f) != out.len || fflush(f) != 0)
+        s = cannot_plot(path, err);
     td_buf_release(&out);
     return s;
 }

@@ -164,7 +164,7 @@ static int run_verb(const struct td_cmd *cmd, int argc, char **argv)
             code = td_cmd_do(cmd, &conf, &err);
         }
     }
-    if (err.code == TD_OK && code == TD_EXIT_OK)
+    if (err.code == TD_OK)
         (void)written(&err);
     if (err.code != TD_OK) {
         td_event_error(&err);

@@ -55,6 +55,18 @@ tandem bench --device cpu --prompt 64 --context 128,64 --batch 2,1 --threads 1 m
 check contexts test "$(grep -oE '^(prefill|decode) +batch [0-9]+, context [0-9]+' \
     <<<"$stdout" | tr -s ' \n' ' ')" = "prefill batch 1, context 64 decode batch 2, context \
 128 decode batch 1, context 128 decode batch 2, context 64 decode batch 1, context 64 "
+tandem bench --device cpu --threads 1 --batch 1 --prompt 64 --plot "$box/bars.svg" models/lexicon
+check plots says "$(tail -1 "$box/bars.svg")" '^</svg>$'
+echo "old and longer than nothing" >>"$box/bars.svg"
+tandem bench --device cpu --threads 1 --batch 1 --prompt 64 --plot "$box/bars.svg" models/lexicon
+check plots_again test "$(grep -c '<svg\|old' "$box/bars.svg")" -eq 1
+tandem bench --device cpu --batch 1 --prompt 64 --plot "$box/no/such.svg" models/lexicon
+check plots_nowhere test "$code" -eq 1 -a -z "$stdout"
+check plots_nowhere_why says "$stderr" '^error   cannot write .*such\.svg: No such file or directory$'
+if [ -w /dev/full ]; then
+    tandem bench --device cpu --threads 1 --batch 1 --prompt 64 --plot /dev/full models/lexicon
+    check plots_full_disk says "$stderr" '^error   cannot write /dev/full: No space'
+fi
 tandem bench --device cpu --context x models/lexicon
 check bad_context test "$code" -eq 2
 tandem bench --device cpu --prompt 4096 models/lexicon

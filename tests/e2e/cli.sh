@@ -54,6 +54,11 @@ if [ -w /dev/full ]; then
     code=$? stderr=$(cat "$box/stderr")
     check full_disk test "$code" -eq 1
     check full_disk_says says "$stderr" '^error   cannot write to standard output: No space'
+    # also where the verb itself has an exit status for what it found
+    "$TANDEM" explain README.md >/dev/full 2>"$box/stderr"
+    code=$? stderr=$(cat "$box/stderr")
+    check full_disk_status test "$code" -eq 1
+    check full_disk_status_says says "$stderr" '^error   cannot write to standard output: No space'
 fi
 # errors must not end up in the event log, the next file that is opened
 "$TANDEM" help --event-log "$box/log" nothing 2>&- >"$box/stdout"
