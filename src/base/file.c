@@ -124,21 +124,8 @@ static bool must_fail(void)
 
 ssize_t td_pread(int fd, void *out, size_t n, int64_t offset)
 {
-    size_t done = 0;
-    if (must_fail())
-        return errno ? -1 : 0;
-    while (done < n) {
-        ssize_t got =
-            pread(fd, (char *)out + done, n - done, (off_t)(offset + (int64_t)done));
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            return -1;
-        if (got == 0)
-            break;
-        done += (size_t)got;
-    }
-    return (ssize_t)done;
+    struct iovec part = {.iov_base = out, .iov_len = n};
+    return td_preadv(fd, &part, 1, offset);
 }
 
 ssize_t td_preadv(int fd, struct iovec *to, int n, int64_t offset)
