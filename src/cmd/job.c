@@ -129,7 +129,8 @@ enum td_status td_cmd_job_plan(const struct td_cmd_job *job,
     bool any = strcmp(p.device, "auto") == 0;
     if (strcmp(p.device, "cpu") != 0 &&
         !(any && (td_spread_lacks_gpus(c) || !td_cuda_present())))
-        return td_spread_weigh(&config, c, job->mpi.ranks, p.memory, err);
+        return td_spread_weigh(&config, c, job->mpi.ranks, td_engine_gpu(p.device),
+                               p.memory, err);
     p.device = "cpu";
     p.model = job->model;
     if (!p.threads && each > 1)

@@ -272,6 +272,7 @@ static struct td_spread_params spread_of(const struct facts *f)
                                      .asked = &f->asked,
                                      .cluster = &f->cluster,
                                      .ranks = f->n_ranks,
+                                     .gpu = TD_MAX(td_engine_gpu(f->engine.device), 0),
                                      .dev = f->dev,
                                      .front = f->front,
                                      .ends = true};

@@ -33,10 +33,11 @@ static enum td_status open_gpu(struct opener *o, struct td_dev_params *dev,
     return td_cuda_open(dev, &o->dev, err);
 }
 
-/* The number of "cuda" or "cuda:N"; -1 for something else. */
-static int gpu_of(const char *device)
+int td_engine_gpu(const char *device)
 {
     int n = 0;
+    if (strcmp(device, "auto") == 0)
+        return 0;
     if (strncmp(device, "cuda", 4) != 0)
         return -1;
     if (device[4] == '\0')
@@ -204,7 +205,7 @@ enum td_status td_engine_device_open(const struct td_engine_params *p,
         s = open_any(&o, &dev, err);
     } else if (strcmp(name, "cpu") == 0) {
         s = open_cpu(&o, &dev, err);
-    } else if ((dev.device = gpu_of(name)) >= 0) {
+    } else if ((dev.device = td_engine_gpu(name)) >= 0) {
         s = open_gpu(&o, &dev, err);
     } else {
         s = td_error_set(err, TD_E_USAGE, "there is no device \"%.32s\"", name);

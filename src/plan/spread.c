@@ -73,11 +73,16 @@ void td_plan_room_gpu(const struct td_gpu_facts *gpu, const struct td_sysmem *me
                        td_size_text(kept + GPU_CONTEXT, 1).text);
 }
 
-/* Ranks of a host take its GPUs in turn. */
+/* Ranks of a host take its GPUs in turn, as the shelf has it. */
+static const struct td_gpu_facts *gpu_of(const struct td_facts *f, int first, int local)
+{
+    return &f->gpus[(first + local) % f->n_gpus];
+}
+
 static void room_on_gpu(const struct spreader *k, const struct td_facts *f, int local,
                         int ranks, struct td_plan_room *out)
 {
-    const struct td_gpu_facts *gpu = &f->gpus[local % f->n_gpus];
+    const struct td_gpu_facts *gpu = gpu_of(f, k->p->gpu, local);
     int share = (ranks + (int)f->n_gpus - 1) / (int)f->n_gpus;
     td_plan_room_gpu(gpu, &f->memory, k->program, k->p->asked->memory, share, out);
 }
@@ -260,10 +265,9 @@ static int64_t weights_of(const struct td_config *config, int rank, int ranks)
 }
 
 /* What weights may take at most, and what bounds them. */
-static int64_t most_on(const struct td_facts *f, int local, int ranks, int64_t memory,
-                       char *why, size_t size)
+static int64_t most_on(const struct td_facts *f, const struct td_gpu_facts *g,
+                       int ranks, int64_t memory, char *why, size_t size)
 {
-    const struct td_gpu_facts *g = &f->gpus[local % f->n_gpus];
     int share = (ranks + (int)f->n_gpus - 1) / (int)f->n_gpus;
     int64_t left =
         g->unified ? td_sysmem_available(&f->memory, why, size) : g->total - g->used;
@@ -290,17 +294,18 @@ static int enough_ranks(const struct td_config *config, int ranks, int64_t most)
 }
 
 enum td_status td_spread_weigh(const struct td_config *config,
-                               const struct td_cluster *c, int ranks, int64_t memory,
-                               struct td_error *err)
+                               const struct td_cluster *c, int ranks, int gpu,
+                               int64_t memory, struct td_error *err)
 {
     int each = ranks / TD_MAX(c->n, 1);
     for (int i = 0; i < ranks; i++) {
         const struct td_cluster_host *h = &c->hosts[i / each];
         char why[TD_FACT_TEXT] = "";
-        if (!h->facts || h->facts->n_gpus == 0)
+        if (!h->facts || gpu >= h->facts->n_gpus)
             continue;
         int64_t need = weights_of(config, i, ranks);
-        int64_t most = most_on(h->facts, i % each, each, memory, why, sizeof(why));
+        int64_t most = most_on(h->facts, gpu_of(h->facts, gpu, i % each), each, memory,
+                               why, sizeof(why));
         if (need <= most)
             continue;
         td_error_set(err, TD_E_MEMORY_PLAN,

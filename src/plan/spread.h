@@ -20,6 +20,7 @@ struct td_spread_params {
     /* NULL, or n is 0: this host alone. A host without facts is taken to be like this. */
     const struct td_cluster *cluster;
     int ranks;
+    int gpu;            /* the first of each host's GPUs that ranks take */
     struct td_dev *dev; /* as ranks will open it; sizes are its own */
     int64_t program; /* bytes of a rank's process before it plans; 0: like this one */
     int64_t front;   /* bytes that others will take on the first host beside ranks */
@@ -59,11 +60,12 @@ enum td_status td_spread_make(const struct td_spread_params *params,
                               struct td_spread *out, struct td_error *err);
 void td_spread_release(struct td_spread *s);
 
-/* Ranks on GPUs of hosts that were looked at: do their weights alone fit? What else a GPU
- * takes is for the rank to say, which has it open. `memory` is the user's limit, 0: none.
+/* Ranks on GPUs of hosts that were looked at, from number `gpu` on: do their weights alone
+ * fit? What else a GPU takes is for the rank to say, which has it open, and whether there
+ * is one. `memory` is the user's limit, 0: none.
  * TD_E_MEMORY_PLAN as above. (Tested with recorded facts; not run on hardware.) */
 enum td_status td_spread_weigh(const struct td_config *config,
-                               const struct td_cluster *cluster, int ranks,
+                               const struct td_cluster *cluster, int ranks, int gpu,
                                int64_t memory, struct td_error *err);
 
 /* One of the hosts has no GPU: what may run on any device then runs on processors. */

@@ -20,6 +20,7 @@ struct bed {
     struct td_cluster_host hosts[HOSTS];
     struct td_cluster cluster;
     struct td_dev *dev;
+    int gpu; /* N of cuda:N */
     struct td_spread spread;
     struct td_error err;
 };
@@ -67,6 +68,7 @@ static enum td_status make(struct bed *b, int ranks)
                                  .asked = &b->asked,
                                  .cluster = &b->cluster,
                                  .ranks = ranks,
+                                 .gpu = b->gpu,
                                  .dev = b->dev,
                                  .program = 10 * TD_MIB};
     td_spread_release(&b->spread);
@@ -161,6 +163,10 @@ static void rooms_of_gpus(void **state)
     assert_int_equal(b.spread.ranks[0].plan.limit, 128 * TD_GIB - 2 * TD_GIB);
     assert_int_equal(b.spread.ranks[1].plan.limit, 28 * TD_GIB - 2 * TD_GIB);
     assert_false(b.spread.ranks[1].plan.shared);
+    b.gpu = 1; /* the second one of each */
+    assert_int_equal(make(&b, 2), TD_OK);
+    assert_int_equal(b.spread.ranks[1].plan.limit, 128 * TD_GIB - 2 * TD_GIB);
+    b.gpu = 0;
     b.hosts[1].facts = NULL; /* it did not answer: taken to be like the first */
     assert_int_equal(make(&b, 2), TD_OK);
     assert_int_equal(b.spread.ranks[1].plan.limit, b.spread.ranks[0].plan.limit);
@@ -197,9 +203,9 @@ static void weights_on_gpus(void **state)
         b.facts[i].gpus[0] =
             (struct td_gpu_facts){.name = "G", .total = 1 * TD_GIB, .used = 0};
     }
-    assert_int_equal(td_spread_weigh(&b.config, &b.cluster, 2, 0, &b.err), TD_OK);
+    assert_int_equal(td_spread_weigh(&b.config, &b.cluster, 2, 0, 0, &b.err), TD_OK);
     b.facts[1].gpus[0].used = TD_GIB - 15 * TD_MIB;
-    assert_int_equal(td_spread_weigh(&b.config, &b.cluster, 2, 0, &b.err),
+    assert_int_equal(td_spread_weigh(&b.config, &b.cluster, 2, 0, 0, &b.err),
                      TD_E_MEMORY_PLAN);
     check_error(&b.err, TD_E_MEMORY_PLAN,
                 "rank 1 does not fit on spark-2: its weights");
@@ -208,14 +214,32 @@ static void weights_on_gpus(void **state)
 
     td_error_init(&b.err);
     b.facts[1].gpus[0] = (struct td_gpu_facts){.name = "GB10", .unified = true};
-    assert_int_equal(td_spread_weigh(&b.config, &b.cluster, 2, 0, &b.err), TD_OK);
-    assert_int_equal(td_spread_weigh(&b.config, &b.cluster, 2, 9 * TD_MIB, &b.err),
+    assert_int_equal(td_spread_weigh(&b.config, &b.cluster, 2, 0, 0, &b.err), TD_OK);
+    assert_int_equal(td_spread_weigh(&b.config, &b.cluster, 2, 0, 9 * TD_MIB, &b.err),
                      TD_E_MEMORY_PLAN);
     check_error(&b.err, TD_E_MEMORY_PLAN, "--memory allows 9.0 MiB");
+    /* cuda:1: each host's second GPU, the full first one is nobody's */
+    td_error_init(&b.err);
+    for (int i = 0; i < HOSTS; i++) {
+        b.facts[i].n_gpus = 2;
+        b.facts[i].gpus[0] =
+            (struct td_gpu_facts){.name = "A", .total = 1 * TD_GIB, .used = 1 * TD_GIB};
+        b.facts[i].gpus[1] =
+            (struct td_gpu_facts){.name = "B", .total = 1 * TD_GIB, .used = 0};
+    }
+    assert_int_equal(td_spread_weigh(&b.config, &b.cluster, 2, 1, 0, &b.err), TD_OK);
+    b.facts[1].gpus[1].used = TD_GIB - 15 * TD_MIB;
+    assert_int_equal(td_spread_weigh(&b.config, &b.cluster, 2, 1, 0, &b.err),
+                     TD_E_MEMORY_PLAN);
+    check_error(&b.err, TD_E_MEMORY_PLAN, "of B are in use");
+    b.facts[1].n_gpus = 1; /* that it has no such GPU its rank will say */
+    td_error_init(&b.err);
+    assert_int_equal(td_spread_weigh(&b.config, &b.cluster, 2, 1, 0, &b.err), TD_OK);
     /* four ranks of lexicon cannot be, two would need 20 MiB each */
     td_error_init(&b.err);
+    b.facts[0].gpus[0].used = 0;
     b.cluster.n = 1;
-    assert_int_equal(td_spread_weigh(&b.config, &b.cluster, 1, 25 * TD_MIB, &b.err),
+    assert_int_equal(td_spread_weigh(&b.config, &b.cluster, 1, 0, 25 * TD_MIB, &b.err),
                      TD_E_MEMORY_PLAN);
     assert_non_null(strstr(b.err.fix, "over 2 ranks"));
     tear_down(&b);
