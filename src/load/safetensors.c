@@ -399,6 +399,29 @@ static int by_offset(const void *a, const void *b)
     return (x->bytes > y->bytes) - (x->bytes < y->bytes);
 }
 
+/* The last tensor ends where the file ends. */
+static enum td_status check_end(struct scan *s, const struct td_tensor *last,
+                                int64_t file_size)
+{
+    int64_t end = last->offset + last->bytes;
+    if (end == file_size)
+        return TD_OK;
+    enum td_status st = end > file_size ? TD_E_TRUNCATED : TD_E_HEADER;
+    td_error_set(s->err, st, "%s has %" PRId64 " bytes, its header describes %" PRId64,
+                 s->where, file_size, end);
+    if (st == TD_E_TRUNCATED)
+        td_error_why(s->err,
+                     "the data of %s end behind the end of the file: a download or "
+                     "copy did not finish",
+                     last->name);
+    else
+        td_error_why(s->err,
+                     "bytes follow the data of %s, which are the last: header and data "
+                     "do not belong together",
+                     last->name);
+    return st;
+}
+
 static enum td_status check_order(struct scan *s, const struct td_tensor *t, size_t n,
                                   int64_t file_size)
 {
@@ -409,17 +432,7 @@ static enum td_status check_order(struct scan *s, const struct td_tensor *t, siz
                                     ? "%s: %s is given twice"
                                     : "%s: the data of %s and %s overlap",
                                 s->where, t[i - 1].name, t[i].name);
-    if (n && t[n - 1].offset + t[n - 1].bytes > file_size) {
-        td_error_set(s->err, TD_E_TRUNCATED,
-                     "%s has %" PRId64 " bytes, its header describes %" PRId64,
-                     s->where, file_size, t[n - 1].offset + t[n - 1].bytes);
-        td_error_why(s->err,
-                     "the data of %s end behind the end of the file: a download or "
-                     "copy did not finish",
-                     t[n - 1].name);
-        return TD_E_TRUNCATED;
-    }
-    return TD_OK;
+    return check_end(s, &t[n - 1], file_size);
 }
 
 enum td_status td_safetensors_parse(const char *text, size_t n, const char *where,

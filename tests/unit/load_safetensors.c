@@ -116,6 +116,7 @@ static const struct {
      "too large"},
     {ENTRY("U8", "[9]", "[0,9]"), TD_E_TRUNCATED,
      "108 bytes, its header describes 109"},
+    {ENTRY("U8", "[7]", "[0,7]"), TD_E_HEADER, "108 bytes, its header describes 107"},
     {ENTRY("U8", "[1]", "[4611686018427387000,4611686018427387001]"), TD_E_TRUNCATED,
      "describes"},
     {"{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},"
