@@ -28,7 +28,7 @@
       "free memory on this host or ask for less")                                      \
     X(TD_E_LIMIT, "limit", "a built-in limit was reached",                             \
       "the input is larger than tandem accepts",                                       \
-      "make the input smaller; the limits are listed in base/limits.h")                \
+      "make the input smaller")                                                        \
     X(TD_E_IO, "io", "reading or writing failed",                                      \
       "the operating system reported an error",                                        \
       "check the disk and the permissions of the file")                                \
@@ -46,8 +46,8 @@
     X(TD_E_JSON, "bad-json", "a JSON document is invalid",                             \
       "the file is damaged or is not JSON", "fetch the file again")                    \
     X(TD_E_CONFIG, "bad-config", "the model's configuration is invalid",               \
-      "a value in config.json is missing, of the wrong type or out of range",          \
-      "compare config.json with the published one")                                    \
+      "a value in that file is missing, of the wrong type or out of range",            \
+      "compare the file with the published one, or fetch it again")                    \
     X(TD_E_UNSUPPORTED, "unsupported", "the model is of a kind tandem does not read",  \
       "the architecture or number format is not implemented",                          \
       "use a Qwen3.5 checkpoint in BF16 or block FP8 (weight_scale_inv, 128x128)")     \

@@ -232,10 +232,12 @@ static enum td_status read_input(struct td_buf *out, struct td_error *err)
     char piece[16 * TD_KIB];
     size_t n;
     while ((n = fread(piece, 1, sizeof(piece), stdin)) > 0)
-        if (td_buf_add(out, piece, n) != TD_OK)
-            return td_error_set(err, out->status,
-                                "the prompt on standard input is too "
-                                "long");
+        if (td_buf_add(out, piece, n) != TD_OK) {
+            enum td_status s = td_error_set(err, out->status,
+                                            "the prompt on standard input is too long");
+            td_error_why(err, "at most %s are read", td_size_text(TD_MAX_TEXT, 0).text);
+            return s;
+        }
     if (ferror(stdin))
         return td_error_set(err, TD_E_IO, "cannot read the prompt: %s",
                             strerror(errno));
@@ -247,11 +249,15 @@ static bool is_blank(const char *text, size_t n)
     return strspn(text, " \t\r\n") >= n;
 }
 
-static enum td_status check_prompt(const struct td_buf *prompt, struct td_error *err)
+static enum td_status check_prompt(const struct run *r, const struct td_buf *prompt,
+                                   struct td_error *err)
 {
     if (!is_blank(prompt->p, prompt->len))
         return TD_OK;
     td_error_set(err, TD_E_USAGE, "the prompt is empty");
+    td_error_why(err, "%s",
+                 r->conf->nargs > 1 ? "the second argument has no word"
+                                    : "standard input has no word, and is no terminal");
     td_error_fix(err, "give it as the second argument or on standard input");
     return TD_E_USAGE;
 }
@@ -265,7 +271,7 @@ static enum td_status run_once(struct run *r, struct td_error *err)
     enum td_status s = r->conf->nargs > 1 ? td_buf_adds(&prompt, r->conf->args[1])
                                           : read_input(&prompt, err);
     if (s == TD_OK)
-        s = check_prompt(&prompt, err);
+        s = check_prompt(r, &prompt, err);
     if (s == TD_OK)
         s = open_model(r, err);
     if (s == TD_OK) {

@@ -64,7 +64,13 @@ static enum td_status check(const struct td_generator *g,
     if (a->n_prompt >= g->info.max_len) {
         td_error_set(err, TD_E_INPUT, "the prompt has %d tokens", a->n_prompt);
         td_error_why(err, "the context holds %d, answer included", g->info.max_len);
-        td_error_fix(err, "shorten it or raise --max-model-len");
+        if (g->info.plan.most_len > g->info.max_len)
+            td_error_fix(err, "shorten it, or give --max-model-len up to %d",
+                         g->info.plan.most_len);
+        else if (g->info.max_len >= g->info.config->max_positions)
+            td_error_fix(err, "shorten it: the model was made for no more");
+        else
+            td_error_fix(err, "shorten it: no longer context fits into memory");
         return TD_E_INPUT;
     }
     for (int32_t i = 0; i < a->n_prompt; i++)

@@ -64,6 +64,16 @@ check greedy_by_default test "$greedy" = "$stdout"
 
 # ---- wrong usage ----
 
+# said with the limit; and what would not help is no advice
+head -c 17000000 /dev/zero | tr '\0' a >"$box/long"
+"$TANDEM" run "$model" <"$box/long" >"$box/stdout" 2>"$box/stderr"
+code=$? stdout=$(cat "$box/stdout") stderr=$(cat "$box/stderr")
+check long_prompt says "$stderr" '^cause   at most 16 MiB are read$'
+head -c 50000 "$box/long" | "$TANDEM" run "$model" >"$box/stdout" 2>"$box/stderr"
+code=$? stdout=$(cat "$box/stdout") stderr=$(cat "$box/stderr")
+check many_tokens test "$code" -eq 1
+check many_tokens_fix says "$stderr" '^fix     shorten it: the model was made for no more$'
+
 usage() {
     local name=$1 pattern=$2
     shift 2
@@ -79,6 +89,7 @@ usage no_memory '--memory is "0"' run "$model" x --memory 0
 usage words '^fix     put the prompt between quotes' run "$model" What is this
 usage empty_prompt '^error   the prompt is empty' run "$model" '  '
 usage empty_pipe '^error   the prompt is empty' run "$model"
+check empty_pipe_why says "$stderr" '^cause   standard input has no word'
 usage hot '--temperature' run "$model" x --temperature 3
 usage no_top_p '--top-p' run "$model" x --top-p 0
 usage numerics 'f32' run "$model" x --numerics f16
@@ -100,6 +111,7 @@ fails hub_id '^fix     hf download Qwen/Qwen3.5-4B ' run Qwen/Qwen3.5-4B x
 fails not_utf8 '^cause   at its byte 1 no' run "$model" $'a\xff\xfe'
 fails small_context '^cause   the context holds 64' run "$model" --max-model-len 64 \
     "$(printf 'word %.0s' {1..100})"
+check small_context_fix says "$stderr" '^fix     shorten it, or give --max-model-len up to 4096$'
 fails memory 'needs .* MiB for one sequence.* MiB weights' run "$model" x --memory 20M
 cp -r "$model" "$box/model"
 chmod -R u+w "$box/model"
