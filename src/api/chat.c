@@ -94,10 +94,10 @@ static json_t *read_arguments(const json_t *v)
     json_t *o = NULL;
     if (json_is_object(v))
         return json_incref((json_t *)(uintptr_t)v);
+    if (!v || json_is_null(v) || (json_is_string(v) && json_string_length(v) == 0))
+        return json_object();
     if (!json_is_string(v))
-        return json_object();
-    if (json_string_length(v) == 0)
-        return json_object();
+        return NULL;
     if (td_json_parse(json_string_value(v), json_string_length(v), "arguments", &o,
                       NULL) != TD_OK)
         return NULL;
@@ -133,13 +133,13 @@ static bool add_call(json_t *list, const json_t *call, const char *param,
 static bool add_calls(json_t *to, const json_t *calls, size_t at, struct td_refusal *no)
 {
     struct place p = place_of(at, "tool_calls");
-    if (!calls || json_array_size(calls) == 0)
+    if (!calls || (json_is_array(calls) && json_array_size(calls) == 0))
         return true;
+    if (!json_is_array(calls))
+        return td_refuse(no, 400, p.name, "request: %s must be a list", p.name);
     json_t *list = json_array();
     if (!list || json_object_set_new(to, "tool_calls", list) != 0)
         return no_memory(no);
-    if (!json_is_array(calls))
-        return td_refuse(no, 400, p.name, "request: %s must be a list", p.name);
     for (size_t i = 0; i < json_array_size(calls); i++)
         if (!add_call(list, json_array_get(calls, i), p.name, no))
             return false;
@@ -289,11 +289,14 @@ static bool read_tools(struct td_ask *a, struct td_refusal *no)
 static bool add_kwargs(const struct td_ask *a, json_t *context, struct td_refusal *no)
 {
     json_t *kwargs = json_object_get(a->body, "chat_template_kwargs");
-    const char *effort =
-        json_string_value(json_object_get(a->body, "reasoning_effort"));
+    const json_t *wanted = present(a->body, "reasoning_effort");
+    const char *effort = json_string_value(wanted);
     if (kwargs && !json_is_null(kwargs) && !json_is_object(kwargs))
         return td_refuse(no, 400, "chat_template_kwargs",
                          "request: chat_template_kwargs must be an object");
+    if (wanted && !effort)
+        return td_refuse(no, 400, "reasoning_effort",
+                         "request: reasoning_effort must be a string");
     if (effort &&
         json_object_set_new(context, "reasoning_effort", json_string(effort)) != 0)
         return no_memory(no);

@@ -426,7 +426,7 @@ bool td_ask_completion(struct td_ask *a, const struct td_served *m, const char *
         !td_field_int(a->body, "prompt_logprobs", 0, TD_MAX_LOGPROBS, &prompt_top, no))
         return false;
     const json_t *suffix = present(a->body, "suffix");
-    if (suffix && json_string_length(suffix) > 0)
+    if (suffix && !(json_is_string(suffix) && json_string_length(suffix) == 0))
         return td_refuse(no, 400, "suffix", "request: suffix is not supported");
     if (best > 0 && best != a->n)
         return td_refuse(no, 400, "best_of",

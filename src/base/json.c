@@ -36,6 +36,15 @@ static enum td_status check_depth(const char *text, size_t n, const char *where,
     return TD_OK;
 }
 
+/* jansson's own words, but for one that speaks of its flags. */
+static const char *wording(const json_error_t *je)
+{
+    enum json_error_code code = json_error_code(je);
+    if (code == json_error_null_character || code == json_error_null_byte_in_key)
+        return "a string with \\u0000, which no text has";
+    return je->text;
+}
+
 static enum td_status parse(const char *text, size_t n, size_t flags, const char *where,
                             json_t **out, struct td_error *err)
 {
@@ -54,7 +63,7 @@ static enum td_status parse(const char *text, size_t n, size_t flags, const char
         return td_error_set(err, TD_E_NOMEM, "%s: no memory to parse it", where);
     if (!root)
         return td_error_set(err, TD_E_JSON, "%s: line %d, column %d: %s", where,
-                            je.line, je.column, je.text);
+                            je.line, je.column, wording(&je));
     *out = root;
     return TD_OK;
 }

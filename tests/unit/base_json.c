@@ -43,6 +43,9 @@ static void test_refused(void **state)
     assert_int_equal(parse("", 0, &v), TD_E_JSON);
     assert_non_null(strstr(err.what, "it is empty"));
     assert_int_equal(parse("\"a\\u0000b\"", 10, &v), TD_E_JSON);
+    assert_non_null(strstr(err.what, "column 10: a string with \\u0000"));
+    assert_int_equal(parse("{\"a\\u0000b\":1}", 14, &v), TD_E_JSON);
+    assert_non_null(strstr(err.what, "a string with \\u0000"));
     assert_int_equal(parse("1\0002", 3, &v), TD_E_JSON);
 }
 
