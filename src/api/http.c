@@ -31,6 +31,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -520,20 +521,54 @@ static struct link *link_of(struct MHD_Connection *c)
     return info ? info->socket_context : NULL;
 }
 
+static void refuse(struct td_exchange *x, int status, const char *code,
+                   const char *message)
+{
+    char text[512];
+    int n = snprintf(text, sizeof(text),
+                     "{\"error\":{\"message\":\"%s\",\"type\":\"%s\",\"param\":null,"
+                     "\"code\":\"%s\"}}",
+                     message, status < 500 ? "invalid_request_error" : "server_error",
+                     code);
+    td_exchange_reply(x, status, "application/json", text, (size_t)n);
+}
+
 /* The library would let it wait without a word. */
 static void refuse_extra(struct td_exchange *x)
 {
-    char text[256];
-    int n =
-        snprintf(text, sizeof(text),
-                 "{\"error\":{\"message\":\"%d clients are connected already, as many "
-                 "as may be; try again later\",\"type\":\"server_error\",\"param\":"
-                 "null,\"code\":\"too_many_connections\"}}",
-                 x->http->params.max_connections);
+    char text[128];
+    (void)snprintf(text, sizeof(text),
+                   "%d clients are connected already, as many as may be; try again "
+                   "later",
+                   x->http->params.max_connections);
     td_exchange_add_header(x, "Retry-After", "1");
     td_exchange_add_header(x, "Connection", "close");
-    td_exchange_reply(x, MHD_HTTP_SERVICE_UNAVAILABLE, "application/json", text,
-                      (size_t)n);
+    refuse(x, MHD_HTTP_SERVICE_UNAVAILABLE, "too_many_connections", text);
+}
+
+static enum MHD_Result count_lengths(void *self, enum MHD_ValueKind kind,
+                                     const char *name, const char *value)
+{
+    int *n = self;
+    (void)kind;
+    (void)value;
+    *n += strcasecmp(name, MHD_HTTP_HEADER_CONTENT_LENGTH) == 0 ||
+          strcasecmp(name, MHD_HTTP_HEADER_TRANSFER_ENCODING) == 0;
+    return MHD_YES;
+}
+
+/* The library takes one of two lengths. A proxy may take the other, and hand the rest of
+ * one client's request to the next one (RFC 9112, section 6.3). */
+static bool refuse_lengths(struct td_exchange *x)
+{
+    int n = 0;
+    (void)MHD_get_connection_values(x->connection, MHD_HEADER_KIND, count_lengths, &n);
+    if (n < 2)
+        return false;
+    td_exchange_add_header(x, "Connection", "close");
+    refuse(x, MHD_HTTP_BAD_REQUEST, "two_lengths",
+           "the length of the request's body is given twice");
+    return true;
 }
 
 /* Method, path and headers are there. */
@@ -548,7 +583,7 @@ static enum MHD_Result on_head(struct td_http *h, struct MHD_Connection *c,
     x->link = l;
     if (l->extra)
         refuse_extra(x);
-    else
+    else if (!refuse_lengths(x))
         h->params.head(h->params.self, x);
     return td_exchange_begun(x) ? queue(x) : MHD_YES;
 }
@@ -586,11 +621,8 @@ static enum MHD_Result on_request(void *self, struct MHD_Connection *c, const ch
         (void)pthread_mutex_unlock(&h->lock);
         x->state = HANDLED;
         if (x->too_large) {
-            static const char text[] =
-                "{\"error\":{\"message\":\"the request's body is too large\",\"type\":"
-                "\"invalid_request_error\",\"param\":null,\"code\":\"too_large\"}}";
-            td_exchange_reply(x, MHD_HTTP_CONTENT_TOO_LARGE, "application/json", text,
-                              sizeof(text) - 1);
+            refuse(x, MHD_HTTP_CONTENT_TOO_LARGE, "too_large",
+                   "the request's body is too large");
         } else {
             watch(x);
             h->params.fn(h->params.self, x);

@@ -41,3 +41,22 @@ def test_methods_and_paths(server):
     assert status == 405 and headers["Allow"] == "POST"
     assert server.request("HEAD", "/livez")[0] == 200
     assert server.get("/")[0] == 200
+
+
+@pytest.mark.parametrize("lengths", [
+    b"Content-Length: 16\r\nContent-Length: 17", b"Content-Length: 16\r\ncontent-length: 16",
+    b"Content-Length: 16\r\nTransfer-Encoding: chunked",
+    b"Transfer-Encoding: chunked\r\nTransfer-Encoding: identity"])
+def test_a_length_that_is_given_twice(server, lengths):
+    """What follows must not be read as a request of its own."""
+    with server.raw() as s:
+        s.sendall(b"POST /tokenize HTTP/1.1\r\nHost: x\r\n" + lengths + b"\r\n\r\n"
+                  b'{"prompt":"abc"}\r\n0\r\n\r\nGET /livez HTTP/1.1\r\nHost: x\r\n\r\n')
+        answer = b""
+        try:
+            while piece := s.recv(65536):
+                answer += piece
+        except ConnectionResetError:  # it throws away what it has not read
+            pass
+    assert answer.count(b"HTTP/1.1 ") == 1 and answer.startswith(b"HTTP/1.1 400 "), answer
+    assert b"two_lengths" in answer
