@@ -8,6 +8,7 @@
  *
  *     SIGTERM, SIGINT    finish what runs (at most --drain-timeout), exit 0
  *     again              now
+ *     before an engine is started there is nothing to finish: exit 0 at once
  */
 #define _XOPEN_SOURCE 700 /* realpath */
 #include "api/front.h"
@@ -81,6 +82,7 @@ struct joining {
 };
 
 /* For the signal handler. */
+static atomic_bool preparing;
 static atomic_int stop_signals;
 static struct td_supervisor *_Atomic to_wake;
 
@@ -88,6 +90,8 @@ static void on_signal(int sig)
 {
     struct td_supervisor *s = atomic_load(&to_wake);
     (void)sig;
+    if (atomic_load(&preparing))
+        _exit(TD_EXIT_OK);
     atomic_fetch_add(&stop_signals, 1);
     if (s)
         td_supervisor_wake(s);
@@ -579,6 +583,7 @@ static enum td_status serve(struct server *s, struct td_error *err)
     if (st != TD_OK)
         return st;
     td_front_loaded(s->front);
+    atomic_store(&preparing, false);
     p.argv = s->argv.v;
     if (s->ranks) {
         p.job = &s->job.mpi;
@@ -595,6 +600,7 @@ static enum td_status serve(struct server *s, struct td_error *err)
 
 static void close_server(struct server *s)
 {
+    atomic_store(&preparing, false);
     td_http_stop(s->http);
     td_front_free(s->front);
     atomic_store(&to_wake, NULL);
@@ -609,6 +615,7 @@ static void close_server(struct server *s)
 static int run(struct td_conf *conf, struct td_error *err)
 {
     struct server s = {.conf = conf, .start = td_clock_now()};
+    atomic_store(&preparing, true);
     catch_signals();
     name_model(&s);
     td_phase_set(TD_PHASE_CHECK);

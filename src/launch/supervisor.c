@@ -46,7 +46,7 @@ struct td_supervisor {
     int wake[2], listen_fd, fd;
     atomic_bool stop;
     struct td_child child;
-    bool ever_worked;
+    bool ever_worked, works; /* works: this one, since it was started */
     int failures;
     double start_at; /* when it may be started again */
     bool started;    /* for the first time, long ago */
@@ -279,7 +279,7 @@ static double start_wait(const struct td_supervisor *s, double now)
 
 void td_supervisor_works(struct td_supervisor *s)
 {
-    s->ever_worked = true;
+    s->ever_worked = s->works = true;
     s->failures = 0;
 }
 
@@ -537,6 +537,8 @@ enum td_status td_supervisor_run(struct td_supervisor *s, struct td_error *err)
         }
     }
     end_engine(s);
+    if (!s->works)
+        s->end_by = td_clock_now(); /* it loads, and has nothing to finish */
     while (s->child.pid) {
         wait_for(s, reap_wait(s));
         (void)check_child(s, NULL);

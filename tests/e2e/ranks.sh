@@ -9,7 +9,7 @@
 model=models/lexicon
 question='What does the word lighthouse mean?'
 build=$(dirname "$TANDEM")
-names='answer sampled four dense sums illegal mixed alone killed stopped idle'
+names='answer sampled four dense sums illegal mixed alone killed stopped idle joining'
 
 if ! command -v mpirun >/dev/null || [ ! -f "$build/libtandem-mpi.so" ]; then
     for name in $names; do echo "skip $name: no Open MPI"; done
@@ -96,6 +96,25 @@ check mixed_says says "$stderr" 'rank 1 on .* has another model than rank 0 on '
 tandem run "$model" hi --world 2
 check alone test "$code" -eq 74
 check alone_says says "$stderr" '^error +MPI has started 1 ranks, 2 are expected'
+
+# ---- a server that is told to stop while it looks for its hosts ----
+
+printf '#!/bin/sh\nexec sleep 60\n' >"$box/ssh"
+chmod +x "$box/ssh"
+"$TANDEM" serve "$model" --port 0 --hosts 127.0.0.1,192.0.2.99 --ssh "$box/ssh" \
+    >"$box/stdout" 2>"$box/stderr" </dev/null &
+server=$!
+for _ in $(seq 100); do
+    grep -q '^listen' "$box/stderr" && break
+    sleep 0.1
+done
+sleep 0.3
+began=$SECONDS
+kill -TERM "$server"
+wait "$server"
+code=$? seconds=$((SECONDS - began)) stderr=$(cat "$box/stderr")
+check joining test "$code" -eq 0
+check joining_at_once test "$seconds" -le 3
 
 # ---- faults ----
 

@@ -327,21 +327,25 @@ static void orderly_failure(void **state)
     assert_string_equal(err.fix, "do this");
 }
 
-/* An engine that does not end when it is asked to is killed. */
+/* An engine that does not end when it is asked to is killed: after a while if it worked,
+ * at once while it loads. */
 static double stop_soon(void *self, struct td_buf *out)
 {
     struct watch *w = self;
     (void)out;
-    if (td_supervisor_pid(w->s))
+    if (td_supervisor_pid(w->s)) {
+        if (w->works)
+            td_supervisor_works(w->s);
         td_supervisor_stop(w->s);
+    }
     return 0.05;
 }
 
-static void stubborn_engine(void **state)
+static void stop_stubborn(bool works)
 {
-    char sleeper[] = "/bin/sleep", long_time[] = "100", end[] = "--";
-    char *argv[] = {sleeper, long_time, end, NULL};
-    struct watch w = {0};
+    char sh[] = "/bin/sh", c[] = "-c", script[] = "exec sleep 100";
+    char *argv[] = {sh, c, script, NULL};
+    struct watch w = {.works = works};
     struct td_error err;
     struct td_supervisor_params p = {.argv = argv,
                                      .self = &w,
@@ -351,13 +355,21 @@ static void stubborn_engine(void **state)
                                      .words = on_words,
                                      .lost = on_lost,
                                      .round = stop_soon};
-    (void)state;
+    double began = td_clock_now();
     td_error_init(&err);
     assert_int_equal(td_supervisor_new(&p, &w.s, &err), TD_OK);
     assert_int_equal(td_supervisor_run(w.s, &err), TD_OK);
     assert_int_equal(td_supervisor_pid(w.s), 0);
     assert_int_equal(w.lost, 0);
+    assert_true((td_clock_now() - began >= 5) == works);
     td_supervisor_free(w.s);
+}
+
+static void stubborn_engine(void **state)
+{
+    (void)state;
+    stop_stubborn(true);
+    stop_stubborn(false);
 }
 
 /* ---- several ranks: a script in the place of mpirun ---------------------------------- */
