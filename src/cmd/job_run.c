@@ -23,22 +23,24 @@ static const double LOOK = 0.2;
 
 struct launcher {
     const struct td_cmd_job *job;
+    bool talks; /* rank 0 stops an answer at ^C, once it has loaded */
     struct td_supervisor *supervisor;
     struct td_error handing; /* why the terminal could not be handed over */
 };
 
 /* For the signal handler. */
 static atomic_int rank_zero; /* its process, 0 while it has no terminal */
+static atomic_bool listens;  /* rank 0, to ^C */
 static atomic_bool stop;
 static struct td_supervisor *_Atomic to_wake;
 
-/* Rank 0 does with ^C and a window of another size what it would do on a terminal of its
- * own. Before it has one, and for SIGTERM, all ranks end. */
+/* Rank 0 does with a window of another size what it would do on a terminal of its own, and
+ * with ^C if it listens. Else, and for SIGTERM, all ranks end. */
 static void on_signal(int sig)
 {
     struct td_supervisor *s = atomic_load(&to_wake);
     int pid = atomic_load(&rank_zero);
-    if (sig != SIGTERM && pid > 0) {
+    if (pid > 0 && (sig == SIGWINCH || (sig == SIGINT && atomic_load(&listens)))) {
         (void)kill(pid, sig);
         return;
     }
@@ -113,7 +115,11 @@ static void on_lost(void *self, const struct td_error *why, double wait)
 static double on_round(void *self, struct td_buf *out)
 {
     struct launcher *l = self;
+    struct td_watch_rank ranks[TD_MAX_RANKS];
     (void)out;
+    if (l->talks && td_supervisor_ranks(l->supervisor, ranks) > 0)
+        atomic_store(&listens,
+                     strcmp(ranks[0].phase, td_phase_name(TD_PHASE_SERVE)) == 0);
     if (atomic_load(&stop))
         td_supervisor_stop(l->supervisor);
     return LOOK;
@@ -151,7 +157,7 @@ int td_cmd_job_run(const struct td_conf *conf, const char *name, unsigned verb,
                    const struct td_engine_params *engine, struct td_error *err)
 {
     struct td_cmd_job job = {0};
-    struct launcher l = {.job = &job};
+    struct launcher l = {.job = &job, .talks = verb == TD_VERB_RUN};
     struct td_argv argv = {0};
     enum td_status s = td_cmd_job_open(&job, conf, conf->args[0], err);
     if (s == TD_OK) {

@@ -195,6 +195,17 @@ void td_watch_note(struct td_watch *w, const char *line, size_t n)
 
 /* ---- the cause ----------------------------------------------------------------------- */
 
+/* Signals that a program gets for what it does itself. */
+static bool is_crash(int sig)
+{
+    static const int crashes[] = {SIGSEGV, SIGBUS,  SIGABRT, SIGFPE,
+                                  SIGILL,  SIGTRAP, SIGSYS};
+    for (size_t i = 0; i < TD_COUNT(crashes); i++)
+        if (crashes[i] == sig)
+            return true;
+    return false;
+}
+
 static void rank_killed(const struct td_watch *w, struct td_error *err)
 {
     const struct rank *r = &w->rank[w->killed];
@@ -202,10 +213,9 @@ static void rank_killed(const struct td_watch *w, struct td_error *err)
                  w->killed, r->host, w->signal, td_signal_name(w->signal),
                  *r->phase ? ", in phase " : "", r->phase);
     td_error_why(err, "%s",
-                 w->signal == SIGKILL
-                     ? "somebody sent it"
-                     : "the program broke there; its last words are in "
-                       "the details");
+                 is_crash(w->signal) ? "the program broke there; its last words are in "
+                                       "the details"
+                                     : "somebody sent it");
     err->rank = w->killed;
     (void)snprintf(err->host, sizeof(err->host), "%s", r->host);
 }

@@ -9,7 +9,7 @@
 model=models/lexicon
 question='What does the word lighthouse mean?'
 build=$(dirname "$TANDEM")
-names='answer sampled four dense sums illegal mixed alone killed stopped idle joining'
+names='answer sampled four dense sums illegal mixed alone killed stopped idle joining interrupt'
 
 if ! command -v mpirun >/dev/null || [ ! -f "$build/libtandem-mpi.so" ]; then
     for name in $names; do echo "skip $name: no Open MPI"; done
@@ -115,6 +115,21 @@ wait "$server"
 code=$? seconds=$((SECONDS - began)) stderr=$(cat "$box/stderr")
 check joining test "$code" -eq 0
 check joining_at_once test "$seconds" -le 3
+
+# ---- Ctrl-C while ranks load or measure: the end that a shell expects, and no error ----
+
+if [ "$(nproc)" -ge 2 ]; then
+    for seconds in 0.3 1.5; do
+        timeout --foreground --preserve-status -k 30 -s INT $seconds "$TANDEM" bench "$model" \
+            --tp 2 --prompt 2048,2048,2048,2048 --batch 1,2,3,4,5,6,7,8 \
+            >"$box/stdout" 2>"$box/stderr" </dev/null
+        code=$? stderr=$(cat "$box/stderr")
+        check "interrupt_after_$seconds" test "$code" -eq 130
+        check "interrupt_after_${seconds}_is_no_error" test -z "$(grep '^error' "$box/stderr")"
+    done
+else
+    echo "skip interrupt: one processor"
+fi
 
 # ---- faults ----
 

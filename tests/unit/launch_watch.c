@@ -309,6 +309,18 @@ static void killed_rank(void **state)
     assert_string_equal(e.what,
                         "rank 1 on spark-2 was killed by signal 9 (SIGKILL), in "
                         "phase warmup");
+    assert_string_equal(e.why, "somebody sent it");
+    td_watch_start(w, 150);
+    said(w, "noticed that process rank 1 with PID 1 on node x exited on signal 15 "
+            "(Terminated).");
+    e = cause(w, 143, &killed);
+    assert_string_equal(e.why, "somebody sent it");
+    td_watch_start(w, 180);
+    said(w, "noticed that process rank 1 with PID 1 on node x exited on signal 11 "
+            "(Segmentation "
+            "fault).");
+    e = cause(w, 139, &killed);
+    assert_non_null(strstr(e.why, "the program broke there"));
     td_watch_start(w, 200);
     said(w, "process rank 77 with PID 1 on node x exited on signal 9 (Killed).");
     e = cause(w, 137, &killed);
