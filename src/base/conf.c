@@ -17,6 +17,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Names and values of the environment; POSIX has no header that declares it. */
+extern char **environ;
+
 bool td_parse_bytes(const char *s, int64_t *out)
 {
     char *end;
@@ -79,13 +82,17 @@ static void describe(const struct td_opt *o, char *out, size_t size)
         (void)snprintf(out, size, "a number from %g to %g", o->lo, o->hi);
         break;
     case TD_OPT_BYTES:
-        (void)snprintf(out, size, "a size such as 512M or 84G");
+        if (o->hi > 0)
+            (void)snprintf(out, size, "a size of at most %s",
+                           td_size_text((int64_t)o->hi, 0).text);
+        else
+            (void)snprintf(out, size, "a size such as 512M or 84G");
         break;
     case TD_OPT_CHOICE:
         (void)snprintf(out, size, "one of %s", o->arg);
         break;
     case TD_OPT_STR:
-        (void)snprintf(out, size, "a text");
+        (void)snprintf(out, size, "a text that is not empty");
         break;
     }
 }
@@ -105,11 +112,12 @@ static bool convert(const struct td_opt *o, const char *s, struct td_opt_value *
         v->d = strtod(s, &end);
         return end != s && !*end && v->d >= o->lo && v->d <= o->hi;
     case TD_OPT_BYTES:
-        return td_parse_bytes(s, &v->i) && (double)v->i >= o->lo;
+        return td_parse_bytes(s, &v->i) && (double)v->i >= o->lo &&
+               (o->hi == 0 || (double)v->i <= o->hi);
     case TD_OPT_CHOICE:
         return is_choice(o->arg, s);
     case TD_OPT_STR:
-        return true;
+        return (double)strlen(s) >= o->lo;
     }
     return false;
 }
@@ -187,6 +195,27 @@ static int distance(const char *a, size_t n, const char *b)
     return row[m];
 }
 
+/* The option whose name is fewer than `most` letters away, or NULL. */
+static const struct td_opt *nearest(const struct td_conf *c, unsigned verbs,
+                                    const char *name, size_t n, int most)
+{
+    const struct td_opt *best = NULL;
+    for (size_t i = 0; i < c->count; i++) {
+        int d = distance(name, n, c->opts[i].name);
+        if (d < most && (c->opts[i].verbs & verbs)) {
+            most = d;
+            best = &c->opts[i];
+        }
+    }
+    return best;
+}
+
+/* A name of other letters is none. */
+static int most_typos(size_t n)
+{
+    return TD_MIN(4, (int)n);
+}
+
 /* word is the flag as given, flag its name: n bytes behind the dashes. */
 static enum td_status unknown(const struct td_conf *c, unsigned verbs, const char *word,
                               const char *flag, size_t n, struct td_error *err)
@@ -201,17 +230,9 @@ static enum td_status unknown(const struct td_conf *c, unsigned verbs, const cha
             td_error_fix(err, "%s", h->ours);
             return TD_E_USAGE; /* however near another name is */
         }
-    size_t best = 0;
-    int most = TD_MIN(4, (int)n), nearest = most; /* a name of other letters is none */
-    for (size_t i = 0; i < c->count; i++) {
-        int d = distance(flag, n, c->opts[i].name);
-        if (d < nearest && (c->opts[i].verbs & verbs)) {
-            nearest = d;
-            best = i;
-        }
-    }
-    if (nearest < most)
-        td_error_fix(err, "did you mean --%s?", c->opts[best].name);
+    const struct td_opt *o = nearest(c, verbs, flag, n, most_typos(n));
+    if (o)
+        td_error_fix(err, "did you mean --%s?", o->name);
     return TD_E_USAGE;
 }
 
@@ -289,6 +310,37 @@ static void env_name(const char *name, char *out, size_t size)
         *p = *p == '-' ? '_' : (char)toupper((unsigned char)*p);
 }
 
+/* A variable that was meant to be an option's must not be ignored. Others may begin
+ * alike: only what is one letter of four away counts. */
+static enum td_status check_names(const struct td_conf *c, struct td_error *err)
+{
+    static const char prefix[] = "TANDEM_";
+    for (char **e = environ; e && *e; e++) {
+        char name[64], right[64];
+        size_t n = strcspn(*e, "=");
+        if (n < sizeof(prefix) || n >= sizeof(name) ||
+            memcmp(*e, prefix, sizeof(prefix) - 1) != 0)
+            continue;
+        n -= sizeof(prefix) - 1;
+        for (size_t i = 0; i < n; i++) {
+            int letter = (unsigned char)(*e)[sizeof(prefix) - 1 + i];
+            name[i] = letter == '_' ? '-' : (char)tolower(letter);
+        }
+        const struct td_opt *o = nearest(c, ~0u, name, n, (int)n / 4 + 1);
+        if (!o)
+            continue;
+        env_name(o->name, right, sizeof(right));
+        if (strlen(right) == strcspn(*e, "=") && memcmp(right, *e, strlen(right)) == 0)
+            continue;
+        td_error_set(err, TD_E_USAGE, "%.*s is no variable of tandem",
+                     (int)strcspn(*e, "="), *e);
+        td_error_why(err, "it is nearly the name of one, and would be ignored");
+        td_error_fix(err, "did you mean %s?", right);
+        return TD_E_USAGE;
+    }
+    return TD_OK;
+}
+
 enum td_status td_conf_parse_env(struct td_conf *c, struct td_error *err)
 {
     for (size_t i = 0; i < c->count; i++) {
@@ -301,7 +353,7 @@ enum td_status td_conf_parse_env(struct td_conf *c, struct td_error *err)
         if (s != TD_OK)
             return s;
     }
-    return TD_OK;
+    return check_names(c, err);
 }
 
 static char *trim(char *s)
@@ -334,9 +386,13 @@ static enum td_status parse_line(struct td_conf *c, const char *path, int number
     name = trim(name);
     (void)snprintf(how, sizeof(how), "%s:%d: %s", path, number, name);
     if (!find(c, ~0u, name, strlen(name), &i)) {
+        const struct td_opt *o =
+            nearest(c, ~0u, name, strlen(name), most_typos(strlen(name)));
         td_error_set(err, TD_E_USAGE, "%s:%d: there is no option \"%s\"", path, number,
                      name);
         td_error_fix(err, "options are listed by `tandem help VERB`");
+        if (o)
+            td_error_fix(err, "did you mean \"%s\"?", o->name);
         return TD_E_USAGE;
     }
     return assign(c, i, TD_FROM_FILE, how, value, err);

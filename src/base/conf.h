@@ -22,7 +22,7 @@ enum td_opt_kind {
     TD_OPT_INT,   /* within lo..hi */
     TD_OPT_REAL,  /* within lo..hi */
     TD_OPT_BYTES, /* from lo, with an optional K, M, G or T (powers of 1024) */
-    TD_OPT_STR,
+    TD_OPT_STR,   /* of at least lo bytes */
     TD_OPT_CHOICE /* one of the words of `arg`, separated by | */
 };
 
@@ -36,7 +36,7 @@ struct td_opt {
     unsigned verbs;   /* which verbs take it, one bit each; meaning is the caller's */
     const char *arg;  /* what help calls the value: "N", "f32|bf16" */
     const char *def;  /* default as text; NULL: unset */
-    double lo, hi;    /* TD_OPT_INT and TD_OPT_REAL; lo alone: TD_OPT_BYTES */
+    double lo, hi;    /* TD_OPT_BYTES: hi 0 is no bound; TD_OPT_STR: lo alone */
     const char *help; /* one line */
 };
 
@@ -75,8 +75,8 @@ enum td_status td_conf_parse_args(struct td_conf *c, unsigned verbs, int argc,
                                   char **argv, struct td_error *err);
 
 /* Reads TANDEM_* variables; never overrides a flag. An empty one counts as not set, but
- * for texts: a secret that came out empty must not switch its check off. Call after
- * td_conf_parse_args(). */
+ * for texts: a secret that came out empty must not switch its check off; for the same
+ * reason a name that is nearly an option's is refused. Call after td_conf_parse_args(). */
 enum td_status td_conf_parse_env(struct td_conf *c, struct td_error *err);
 
 /* Reads a tandem.conf: `name = value`, `#` comments. Never overrides flags or variables.

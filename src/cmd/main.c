@@ -116,6 +116,11 @@ static enum td_status check_args(const struct td_conf *conf, const struct td_cmd
             td_error_fix(err, "%s", a->fix);
         return TD_E_USAGE;
     }
+    if (conf->nargs > 0 && !*conf->args[0]) {
+        td_error_set(err, TD_E_USAGE, "the first argument of %s is empty", cmd->name);
+        td_error_why(err, "a variable between quotes that is not set becomes nothing");
+        return TD_E_USAGE;
+    }
     if (conf->nargs >= a->least)
         return TD_OK;
     td_error_set(err, TD_E_USAGE, "no %s is given", a->lacks);

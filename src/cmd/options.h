@@ -32,7 +32,7 @@
      TD_VERB_CHECK | TD_VERB_STATUS)
 
 #define TD_OPTION_LIST(X)                                                              \
-    X(CONFIG, "config", 0, TD_OPT_STR, TD_VERB_ALL, "FILE", NULL, 0, 0,                \
+    X(CONFIG, "config", 0, TD_OPT_STR, TD_VERB_ALL, "FILE", NULL, 1, 0,                \
       "read options from FILE instead of ./tandem.conf or "                            \
       "~/.config/tandem/tandem.conf")                                                  \
     X(HELP, "help", 'h', TD_OPT_BOOL, TD_VERB_ALL, "", NULL, 0, 0,                     \
@@ -41,16 +41,16 @@
       "print the machine form")                                                        \
     X(ALL, "all", 'a', TD_OPT_BOOL, TD_VERB_EXPLAIN, "", NULL, 0, 0,                   \
       "also print the timeline of all hosts")                                          \
-    X(EVENT_LOG, "event-log", 0, TD_OPT_STR, TD_VERB_ALL, "FILE", NULL, 0, 0,          \
+    X(EVENT_LOG, "event-log", 0, TD_OPT_STR, TD_VERB_ALL, "FILE", NULL, 1, 0,          \
       "append this process's events to FILE as JSON lines")                            \
     X(HOSTS, "hosts", 0, TD_OPT_STR, TD_VERBS_HOSTS, "A,B", NULL, 0, 0,                \
       "the machines, this one among them; names or addresses that ssh can enter; "     \
       "@FILE: as a host file has them; slurm: those of the allocation (default: this " \
       "machine alone)")                                                                \
-    X(FABRIC, "fabric", 0, TD_OPT_STR, TD_VERBS_HOSTS, "CIDR|IFACE", NULL, 0, 0,       \
+    X(FABRIC, "fabric", 0, TD_OPT_STR, TD_VERBS_HOSTS, "CIDR|IFACE", NULL, 1, 0,       \
       "network between the machines, such as 192.168.200.0/24 (default: the one that " \
       "is measured to be the best; plan looks at none)")                               \
-    X(SSH, "ssh", 0, TD_OPT_STR, TD_VERBS_HOSTS, "COMMAND", "ssh", 0, 0,               \
+    X(SSH, "ssh", 0, TD_OPT_STR, TD_VERBS_HOSTS, "COMMAND", "ssh", 1, 0,               \
       "how to enter the other machines, such as \"ssh -p 2222 -l user\"")              \
     X(TP, "tp", 0, TD_OPT_INT, TD_VERBS_RANKS, "N", NULL, 1, TD_MAX_RANKS,             \
       "ranks that share every layer, spread over the hosts (default: one on each)")    \
@@ -85,11 +85,11 @@
       "KV cache rounded to 16 bits")                                                   \
     X(THREADS, "threads", 0, TD_OPT_INT, TD_VERBS_PLAN, "N", NULL, 1, 1024,            \
       "processor threads (default: one for each core of this rank's share)")           \
-    X(DEVICE, "device", 0, TD_OPT_STR, TD_VERBS_PLAN, "auto|cpu|cuda[:N]", "auto", 0,  \
+    X(DEVICE, "device", 0, TD_OPT_STR, TD_VERBS_PLAN, "auto|cpu|cuda[:N]", "auto", 1,  \
       0, "what computes: auto is an NVIDIA GPU if there is one, cuda:1 the second")    \
     X(GRAPHS, "graphs", 0, TD_OPT_CHOICE, TD_VERBS_ENGINE, "on|off", "on", 0, 0,       \
       "on: a GPU records the steps of generated tokens and replays them")              \
-    X(CPU, "cpu", 0, TD_OPT_STR, TD_VERBS_PLAN, "LEVEL", NULL, 0, 0,                   \
+    X(CPU, "cpu", 0, TD_OPT_STR, TD_VERBS_PLAN, "LEVEL", NULL, 1, 0,                   \
       "use no more of the processor than this: ref, avx2, avx512, avx512bf16 "         \
       "(default: all that it has)")                                                    \
     X(WEIGHTS, "weights", 0, TD_OPT_CHOICE, TD_VERBS_ENGINE, "files|random", "files",  \
@@ -113,7 +113,7 @@
       0, 0,                                                                            \
       "memory for the states of known beginnings of prompts; 0: none are kept "        \
       "(default: 16 states, at least 128M and at most 4G)")                            \
-    X(HOST, "host", 0, TD_OPT_STR, TD_VERB_SERVE, "ADDRESS", "127.0.0.1", 0, 0,        \
+    X(HOST, "host", 0, TD_OPT_STR, TD_VERB_SERVE, "ADDRESS", "127.0.0.1", 1, 0,        \
       "address of this machine to listen on; 0.0.0.0 or ::: all")                      \
     X(PORT, "port", 'p', TD_OPT_INT, TD_VERB_SERVE, "N", "8000", 0, 65535,             \
       "port to listen on; 0: any free one")                                            \
@@ -123,7 +123,7 @@
       "(better given as "                                                              \
       "TANDEM_API_KEY: command lines are seen by others)")                             \
     X(SERVED_MODEL_NAME, "served-model-name", 0, TD_OPT_STR, TD_VERB_SERVE, "NAME",    \
-      NULL, 0, 0, "what the API calls the model (default: its directory's name)")      \
+      NULL, 1, 0, "what the API calls the model (default: its directory's name)")      \
     X(MAX_QUEUE, "max-queue", 0, TD_OPT_INT, TD_VERB_SERVE, "N", "1024", 0, 4000,      \
       "answers that may wait for their turn; more are refused with 429")               \
     X(QUEUE_TIMEOUT, "queue-timeout", 0, TD_OPT_REAL, TD_VERB_SERVE, "SECONDS", "600", \
@@ -132,12 +132,12 @@
       0, 86400, "time that running answers have when the server is told to stop")      \
     X(MAX_CONNECTIONS, "max-connections", 0, TD_OPT_INT, TD_VERB_SERVE, "N", "4096",   \
       1, 65536, "clients at a time")                                                   \
-    X(MAX_BODY, "max-body", 0, TD_OPT_BYTES, TD_VERB_SERVE, "BYTES", "16M", 1, 0,      \
-      "largest body of a request (at most 64M)")                                       \
+    X(MAX_BODY, "max-body", 0, TD_OPT_BYTES, TD_VERB_SERVE, "BYTES", "16M", 1,         \
+      TD_MAX_HTTP_BODY, "largest body of a request (at most 64M)")                     \
     X(IDLE_TIMEOUT, "idle-timeout", 0, TD_OPT_REAL, TD_VERB_SERVE, "SECONDS", "75", 1, \
       86400, "a connection that does nothing for so long is closed")                   \
     X(SOCKET, "socket", 0, TD_OPT_STR, TD_VERB_WORKER | TD_VERB_RUN | TD_VERB_BENCH,   \
-      "PATH", NULL, 0, 0,                                                              \
+      "PATH", NULL, 1, 0,                                                              \
       TD_OPT_INTERNAL "where whoever started rank 0 listens for it")                   \
     X(WORLD, "world", 0, TD_OPT_INT, TD_VERBS_ENGINE, "N", NULL, 1, TD_MAX_RANKS,      \
       TD_OPT_INTERNAL "this process is one of N ranks")                                \
@@ -148,10 +148,10 @@
     X(VOCAB, "vocab", 0, TD_OPT_INT, TD_VERB_WORKER, "N", NULL, 1, 1 << 24,            \
       "ids that may be sampled: those that the tokenizer knows")                       \
     X(URL, "url", 'u', TD_OPT_STR, TD_VERB_STATUS | TD_VERB_BENCH, "URL",              \
-      "http://127.0.0.1:8000", 0, 0, "address of a server that runs")                  \
+      "http://127.0.0.1:8000", 1, 0, "address of a server that runs")                  \
     X(WATCH, "watch", 'w', TD_OPT_BOOL, TD_VERB_STATUS, "", NULL, 0, 0,                \
       "look again every second")                                                       \
-    X(CONCURRENCY, "concurrency", 'c', TD_OPT_STR, TD_VERB_BENCH, "N,N", "1,8,32", 0,  \
+    X(CONCURRENCY, "concurrency", 'c', TD_OPT_STR, TD_VERB_BENCH, "N,N", "1,8,32", 1,  \
       0, "requests on their way at a time, one measurement for each number")           \
     X(REQUESTS, "requests", 0, TD_OPT_INT, TD_VERB_BENCH, "N", NULL, 1, 1000000,       \
       "of each measurement (default: four times the concurrency, at least 8)")         \
@@ -159,13 +159,13 @@
       1 << 20, "length of the prompts, nearly")                                        \
     X(COMPLETIONS, "completions", 0, TD_OPT_BOOL, TD_VERB_BENCH, "", NULL, 0, 0,       \
       "ask /v1/completions instead of /v1/chat/completions")                           \
-    X(BATCH, "batch", 0, TD_OPT_STR, TD_VERB_BENCH, "N,N", "1,8", 0, 0,                \
+    X(BATCH, "batch", 0, TD_OPT_STR, TD_VERB_BENCH, "N,N", "1,8", 1, 0,                \
       "sequences in a decode step of MODEL, one measurement for each number")          \
-    X(PROMPT, "prompt", 0, TD_OPT_STR, TD_VERB_BENCH, "N,N", "1024", 0, 0,             \
+    X(PROMPT, "prompt", 0, TD_OPT_STR, TD_VERB_BENCH, "N,N", "1024", 1, 0,             \
       "tokens of MODEL's prompts, one measurement for each number")                    \
-    X(CONTEXT, "context", 0, TD_OPT_STR, TD_VERB_BENCH, "N,N", NULL, 0, 0,             \
+    X(CONTEXT, "context", 0, TD_OPT_STR, TD_VERB_BENCH, "N,N", NULL, 1, 0,             \
       "tokens before MODEL's decode steps (default: as --prompt)")                     \
-    X(PLOT, "plot", 0, TD_OPT_STR, TD_VERB_BENCH, "FILE", NULL, 0, 0,                  \
+    X(PLOT, "plot", 0, TD_OPT_STR, TD_VERB_BENCH, "FILE", NULL, 1, 0,                  \
       "also draw MODEL's shares of the limits into FILE, as SVG")                      \
     X(STATS, "stats", 0, TD_OPT_BOOL, TD_VERB_RUN, "", NULL, 0, 0,                     \
       "say after each answer how long it took, on standard error")

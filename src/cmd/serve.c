@@ -477,7 +477,7 @@ static int raise_descriptors(int connections)
 static enum td_status open_front(struct server *s, struct td_error *err)
 {
     const struct td_conf *c = s->conf;
-    size_t max_body = (size_t)TD_MIN(td_conf_int(c, TD_O_MAX_BODY), TD_MAX_HTTP_BODY);
+    size_t max_body = (size_t)td_conf_int(c, TD_O_MAX_BODY);
     struct td_front_params front = {
         .served = &s->served,
         .version = td_version,

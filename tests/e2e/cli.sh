@@ -98,6 +98,14 @@ done
 TANDEM_FABRIC=lo tandem run models/lexicon --no-think hello
 check variables_are_for_all_verbs test "$code" -eq 0
 
+for verb in run serve plan inspect check bench explain help; do
+    wrong "the first argument of $verb is empty\$" "$verb" ''
+done
+wrong '--served-model-name is ""$' serve models/lexicon --served-model-name ''
+wrong '--max-body is "65M"$' serve models/lexicon --max-body 65M
+TANDEM_API_KEYS=sesame wrong 'TANDEM_API_KEYS is no variable of tandem$' serve models/lexicon
+check variable_fix says "$stderr" '^fix +did you mean TANDEM_API_KEY\?$'
+
 # ---- where options come from ----
 
 printf 'no-such-entry = 1\n' >"$box/wrong.conf"

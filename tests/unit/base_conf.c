@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 enum { RUN = 1, SERVE = 2 };
-enum { THREADS, RATE, MODE, SIZE, QUIET, NAME, COUNT };
+enum { THREADS, RATE, MODE, SIZE, QUIET, NAME, LABEL, MOST, COUNT };
 
 static const struct td_opt options[] = {
     {"threads", 't', TD_OPT_INT, RUN | SERVE, "N", NULL, 1, 64, "number of threads"},
@@ -26,6 +26,8 @@ static const struct td_opt options[] = {
     {"size", 0, TD_OPT_BYTES, RUN, "BYTES", NULL, 1, 0, "how much"},
     {"quiet", 'q', TD_OPT_BOOL, RUN, "", NULL, 0, 0, "say less"},
     {"file-name", 0, TD_OPT_STR, SERVE, "FILE", NULL, 0, 0, "which file"},
+    {"label", 0, TD_OPT_STR, RUN, "TEXT", NULL, 1, 0, "a label"},
+    {"most", 0, TD_OPT_BYTES, RUN, "BYTES", NULL, 1, 1024, "at most"},
 };
 static const struct td_opt_hint hints[] = {{"num-workers", "tandem calls it --threads"},
                                            {NULL, NULL}};
@@ -122,6 +124,8 @@ static void test_wrong_flags(void **state)
         {"--mode fas", "--mode is \"fas\"", "how"},
         {"--mode fast|slow", "--mode is", "how"},
         {"--size 5X", "--size is \"5X\"", "how much"},
+        {"--label=", "--label is \"\"", "a label"},
+        {"--most 1025", "--most is \"1025\"", "at most"},
         {"--size -1", "--size is \"-1\"", "how much"},
         {"--quiet=perhaps", "--quiet is \"perhaps\"", "say less"},
         {"--threads", "--threads needs a value (N)", ""},
@@ -169,6 +173,35 @@ static void test_origins(void **state)
     assert_string_equal(td_conf_str(&c, NAME), "");
     (void)unsetenv("TANDEM_THREADS");
     (void)unsetenv("TANDEM_FILE_NAME");
+    assert_int_equal(args("--most 1K --label x"), TD_OK);
+    assert_int_equal(args("--most 1.1K"), TD_E_USAGE);
+    assert_string_equal(err.why, "expected a size of at most 1 KiB");
+}
+
+/* A key in a variable of nearly that name would protect nothing. */
+static void test_misspelt_variables(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *means; /* NULL: of something else */
+    } cases[] = {{"TANDEM_THREAD", "TANDEM_THREADS"},
+                 {"TANDEM_FILENAME", "TANDEM_FILE_NAME"},
+                 {"TANDEM_threads", "TANDEM_THREADS"},
+                 {"TANDEM_FILE-NAME", "TANDEM_FILE_NAME"},
+                 {"TANDEM_THREADS", NULL},
+                 {"TANDEM_RANKED", NULL},
+                 {"TANDEM_", NULL},
+                 {"TANDEM", NULL},
+                 {"ANDEM_THREAD", NULL}};
+    for (size_t i = 0; i < TD_COUNT(cases); i++) {
+        td_error_init(&err);
+        (void)setenv(cases[i].name, "3", 1);
+        enum td_status s = td_conf_parse_env(&c, &err);
+        (void)unsetenv(cases[i].name);
+        assert_int_equal(s, cases[i].means ? TD_E_USAGE : TD_OK);
+        if (cases[i].means)
+            assert_non_null(strstr(err.fix, cases[i].means));
+    }
 }
 
 static void test_wrong_file(void **state)
@@ -178,6 +211,7 @@ static void test_wrong_file(void **state)
     assert_non_null(strstr(err.what, ":3: \"rate 3\" is not a setting"));
     assert_int_equal(file("thread = 2\n"), TD_E_USAGE);
     assert_non_null(strstr(err.what, ":1: there is no option \"thread\""));
+    assert_string_equal(err.fix, "did you mean \"threads\"?");
     assert_int_equal(file("size = 0\n"), TD_E_USAGE);
     assert_int_equal(file("mode = other\n"), TD_E_USAGE);
     assert_non_null(strstr(err.what, ":1: mode is \"other\""));
@@ -266,9 +300,11 @@ static void test_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_defaults),   TEST(test_flags),     TEST(test_wrong_flags),
-        TEST(test_origins),    TEST(test_sizes),     TEST(test_texts),
-        TEST(test_wrong_file), TEST(test_no_memory),
+        TEST(test_defaults),    TEST(test_flags),
+        TEST(test_wrong_flags), TEST(test_origins),
+        TEST(test_sizes),       TEST(test_texts),
+        TEST(test_wrong_file),  TEST(test_misspelt_variables),
+        TEST(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
