@@ -8,6 +8,8 @@
 #include "cmd/job.h"
 #include "cmd/options.h"
 
+#include <stdlib.h>
+
 /* Options that the measurement of a server uses, and of them those that a model's uses
  * too; what else `bench` takes is for a model. */
 static const size_t of_servers[] = {
@@ -60,6 +62,28 @@ static enum td_status check_form(const struct td_conf *conf, struct td_error *er
         return TD_E_USAGE;
     }
     return TD_OK;
+}
+
+enum td_status td_bench_list_read(const struct td_conf *conf, size_t option, int limit,
+                                  struct td_bench_list *out, struct td_error *err)
+{
+    const char *text = td_conf_str(conf, option), *p = text;
+    *out = (struct td_bench_list){0};
+    while (out->n < TD_BENCH_LIST) {
+        char *end;
+        long v = strtol(p, &end, 10);
+        if (*p < '0' || *p > '9' || v < 1 || v > limit || (*end && *end != ','))
+            break;
+        out->v[out->n++] = (int32_t)v;
+        out->most = TD_MAX(out->most, (int32_t)v);
+        if (!*end)
+            return TD_OK;
+        p = end + 1;
+    }
+    td_error_set(err, TD_E_USAGE, "--%s is \"%.100s\"", td_options[option].name, text);
+    td_error_why(err, "expected at most %d numbers from 1 to %d, such as 1,8,32",
+                 TD_BENCH_LIST, limit);
+    return TD_E_USAGE;
 }
 
 static int run(struct td_conf *conf, struct td_error *err)

@@ -9,6 +9,17 @@
 #include "base/status.h"
 #include "engine/engine.h"
 
+/* Numbers with commas, of an option. */
+enum { TD_BENCH_LIST = 16 };
+struct td_bench_list {
+    int32_t n, v[TD_BENCH_LIST];
+    int32_t most; /* the largest */
+};
+
+/* Reads such an option's text; every number is from 1 to `limit`. TD_E_USAGE. */
+enum td_status td_bench_list_read(const struct td_conf *conf, size_t option, int limit,
+                                  struct td_bench_list *out, struct td_error *err);
+
 /* Measures the server at --url and prints what it found. */
 enum td_status td_bench_url(const struct td_conf *conf, struct td_error *err);
 

@@ -15,7 +15,6 @@
 #include "cmd/bench_points.h"
 #include "cmd/options.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -30,13 +29,9 @@ enum {
     MOST_SEQUENCES = 4096 /* as --max-num-seqs */
 };
 
-struct list {
-    int32_t n, most, v[TD_BENCH_LIST];
-};
-
 /* What is asked for. */
 struct lists {
-    struct list batch, prompt, context;
+    struct td_bench_list batch, prompt, context;
 };
 
 struct bench {
@@ -48,27 +43,6 @@ struct bench {
     struct td_seq_rows *rows;
     struct td_bench_points out;
 };
-
-static enum td_status read_list(const char *text, const char *option, int most,
-                                struct list *to, struct td_error *err)
-{
-    const char *p = text;
-    *to = (struct list){0};
-    while (*p) {
-        char *end;
-        long v = strtol(p, &end, 10);
-        if (end == p || v < 1 || v > most || (*end && *end != ',') ||
-            to->n == TD_BENCH_LIST)
-            return td_error_set(err, TD_E_USAGE,
-                                "%s takes up to %d whole numbers from 1 to %d with "
-                                "commas, not \"%.100s\"",
-                                option, TD_BENCH_LIST, most, text);
-        to->v[to->n++] = (int32_t)v;
-        to->most = TD_MAX(to->most, (int32_t)v);
-        p = *end ? end + 1 : end;
-    }
-    return to->n ? TD_OK : td_error_set(err, TD_E_USAGE, "%s is empty", option);
-}
 
 static int32_t longest(const struct lists *l)
 {
@@ -331,15 +305,13 @@ static enum td_status check_context(const struct lists *l, const char *model,
 static enum td_status read_lists(struct lists *l, const struct td_conf *conf,
                                  struct td_error *err)
 {
-    enum td_status s = read_list(td_conf_str(conf, TD_O_BATCH), "--batch",
-                                 MOST_SEQUENCES, &l->batch, err);
+    enum td_status s =
+        td_bench_list_read(conf, TD_O_BATCH, MOST_SEQUENCES, &l->batch, err);
     if (s == TD_OK)
-        s = read_list(td_conf_str(conf, TD_O_PROMPT), "--prompt", MOST_TOKENS,
-                      &l->prompt, err);
+        s = td_bench_list_read(conf, TD_O_PROMPT, MOST_TOKENS, &l->prompt, err);
     l->context = l->prompt;
     if (s == TD_OK && td_conf_is_set(conf, TD_O_CONTEXT))
-        s = read_list(td_conf_str(conf, TD_O_CONTEXT), "--context", MOST_TOKENS,
-                      &l->context, err);
+        s = td_bench_list_read(conf, TD_O_CONTEXT, MOST_TOKENS, &l->context, err);
     return s == TD_OK ? check_context(l, conf->args[0], err) : s;
 }
 

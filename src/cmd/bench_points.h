@@ -5,13 +5,12 @@
 #ifndef TD_CMD_BENCH_POINTS_H
 #define TD_CMD_BENCH_POINTS_H
 
+#include "cmd/bench.h"
 #include "cmd/bench_count.h"
 #include "engine/engine.h"
 #include "ops/limits.h"
 
 #include <stdio.h>
-
-enum { TD_BENCH_LIST = 16 }; /* numbers of a list */
 
 /* A prompt, or steps of generated tokens. */
 struct td_bench_point {

@@ -22,7 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_LEVELS = 16, MAX_CONCURRENCY = 4096, MAX_KINDS = 8, KIND_BYTES = 320 };
+enum { MAX_CONCURRENCY = 4096, MAX_KINDS = 8, KIND_BYTES = 320 };
 
 struct kind {
     char text[KIND_BYTES];
@@ -42,33 +42,13 @@ struct level {
 struct bench {
     struct td_bench_shape shape;
     char url[TD_MAX_NAME], model[TD_MAX_NAME];
-    int levels[MAX_LEVELS], n_levels;
+    struct td_bench_list levels;
     int requests, prompt_tokens, max_tokens, words;
     unsigned serial;
     bool json;
 };
 
 /* ---- options ------------------------------------------------------------------------- */
-
-static enum td_status read_levels(struct bench *b, const char *text,
-                                  struct td_error *err)
-{
-    const char *p = text;
-    while (b->n_levels < MAX_LEVELS) {
-        char *end;
-        long n = strtol(p, &end, 10);
-        if (end == p || n < 1 || n > MAX_CONCURRENCY || (*end && *end != ','))
-            break;
-        b->levels[b->n_levels++] = (int)n;
-        if (!*end)
-            return TD_OK;
-        p = end + 1;
-    }
-    td_error_set(err, TD_E_USAGE, "--concurrency is \"%.100s\"", text);
-    td_error_why(err, "expected at most %d numbers from 1 to %d, such as 1,8,32",
-                 MAX_LEVELS, MAX_CONCURRENCY);
-    return TD_E_USAGE;
-}
 
 static enum td_status read_options(struct bench *b, const struct td_conf *conf,
                                    struct td_error *err)
@@ -89,7 +69,9 @@ static enum td_status read_options(struct bench *b, const struct td_conf *conf,
     };
     enum td_status s =
         td_url_clean(td_conf_str(conf, TD_O_URL), b->url, sizeof(b->url), err);
-    return s == TD_OK ? read_levels(b, td_conf_str(conf, TD_O_CONCURRENCY), err) : s;
+    if (s != TD_OK)
+        return s;
+    return td_bench_list_read(conf, TD_O_CONCURRENCY, MAX_CONCURRENCY, &b->levels, err);
 }
 
 /* ---- the server ---------------------------------------------------------------------- */
@@ -400,8 +382,8 @@ static enum td_status run_levels(struct bench *b, struct td_error *err)
     enum td_status s = TD_OK;
     td_buf_init(&out, TD_MIB);
     head(b, &out);
-    for (int i = 0; i < b->n_levels && s == TD_OK; i++) {
-        struct level l = {.concurrency = b->levels[i]};
+    for (int i = 0; i < b->levels.n && s == TD_OK; i++) {
+        struct level l = {.concurrency = b->levels.v[i]};
         l.requests = b->requests ? b->requests : TD_MAX(8, 4 * l.concurrency);
         s = run_level(b, &l, err);
         if (s == TD_OK && b->json)

@@ -33,6 +33,13 @@ done
 for option in requests=1 completions=true max-tokens=1 prompt-tokens=8 api-key=x; do
     refused "^error +--${option%=*} is not for a bench of a model$" models/lexicon "--$option"
 done
+for list in x , 1, ,1 1,,2 -1 0 1.5 99999 ' 1' "$(seq -s , 17)"; do
+    tandem bench --concurrency "$list"
+    check "bad_levels:$list" test "$code" -eq 2
+    tandem bench models/lexicon --batch "$list"
+    check "bad_batches:$list" test "$code" -eq 2
+    check "bad_batches_said:$list" says "$stderr" '^cause +expected at most 16 numbers from 1 to 4096'
+done
 TANDEM_CONCURRENCY=2 tandem bench --device cpu --threads 1 --batch 1 --prompt 64 models/lexicon
 check environment_is_for_all test "$code" -eq 0
 
