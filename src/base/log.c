@@ -21,6 +21,7 @@ enum { LINE_MAX_BYTES = 16384 };
 static struct {
     pthread_mutex_t lock;
     int file, fd, rank;
+    int lost; /* errno that ended the file */
     td_event_fn listener;
     void *self;
 } sinks = {.lock = PTHREAD_MUTEX_INITIALIZER, .file = -1, .fd = -1, .rank = -1};
@@ -38,6 +39,7 @@ enum td_status td_log_open(const char *path, struct td_error *err)
                             strerror(errno));
     td_log_close();
     sinks.file = fd;
+    sinks.lost = 0;
     return TD_OK;
 }
 
@@ -46,6 +48,11 @@ void td_log_close(void)
     if (sinks.file >= 0)
         (void)close(sinks.file);
     sinks.file = -1;
+}
+
+int td_log_lost(void)
+{
+    return sinks.lost;
 }
 
 void td_log_set_fd(int fd)
@@ -101,16 +108,31 @@ static void format(struct td_buf *b, const struct td_event *e)
     td_buf_adds(b, "}\n");
 }
 
-static void put_line(int *fd, const struct td_buf *b)
+static ssize_t put_line(int fd, const struct td_buf *b)
 {
-    if (*fd < 0)
-        return;
     ssize_t n;
     do
-        n = write(*fd, b->p, b->len);
+        n = write(fd, b->p, b->len);
     while (n < 0 && errno == EINTR);
-    if (n < 0 && errno != EAGAIN)
-        *fd = -1;
+    return n;
+}
+
+/* Behind a line that was cut by a full disk the next one would not be read either. */
+static void put_in_file(const struct td_buf *b)
+{
+    if (sinks.file < 0)
+        return;
+    ssize_t n = put_line(sinks.file, b);
+    if (n == (ssize_t)b->len)
+        return;
+    sinks.lost = n < 0 ? errno : ENOSPC;
+    td_log_close();
+}
+
+static void put_in_fd(const struct td_buf *b)
+{
+    if (sinks.fd >= 0 && put_line(sinks.fd, b) < 0 && errno != EAGAIN)
+        sinks.fd = -1;
 }
 
 static void emit(const struct td_event *e)
@@ -121,8 +143,8 @@ static void emit(const struct td_event *e)
         td_buf_init(&b, LINE_MAX_BYTES);
         format(&b, e);
         if (b.status == TD_OK) {
-            put_line(&sinks.file, &b);
-            put_line(&sinks.fd, &b);
+            put_in_file(&b);
+            put_in_fd(&b);
         }
         td_buf_release(&b);
     }
@@ -139,7 +161,7 @@ void td_log_line(const char *line, size_t n)
     td_buf_addc(&b, '\n');
     (void)pthread_mutex_lock(&sinks.lock);
     if (b.status == TD_OK)
-        put_line(&sinks.file, &b);
+        put_in_file(&b);
     (void)pthread_mutex_unlock(&sinks.lock);
     td_buf_release(&b);
 }

@@ -44,6 +44,10 @@ void td_log_set_rank(int rank);
 enum td_status td_log_open(const char *path, struct td_error *err);
 void td_log_close(void);
 
+/* Why nothing more is written to the file that was opened last, as an errno; 0: all that
+ * happened is in it. */
+int td_log_lost(void);
+
 /* Also writes events to a descriptor that stays the caller's; -1 switches that off. */
 void td_log_set_fd(int fd);
 

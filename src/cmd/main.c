@@ -178,6 +178,9 @@ static int run_verb(const struct td_cmd *cmd, int argc, char **argv)
             code = report(cmd, &err);
     }
     code = td_cmd_leave(code, &err);
+    if (td_log_lost())
+        (void)fprintf(stderr, "note    the event log ends early: %s\n",
+                      strerror(td_log_lost()));
     td_conf_release(&conf);
     td_log_close();
     return code;

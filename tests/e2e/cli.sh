@@ -54,6 +54,9 @@ if [ -w /dev/full ]; then
     code=$? stderr=$(cat "$box/stderr")
     check full_disk test "$code" -eq 1
     check full_disk_says says "$stderr" '^error   cannot write to standard output: No space'
+    tandem help --event-log /dev/full nothing
+    check full_log test "$code" -eq 2
+    check full_log_says says "$stderr" '^note    the event log ends early: No space'
     # also where the verb itself has an exit status for what it found
     "$TANDEM" explain README.md >/dev/full 2>"$box/stderr"
     code=$? stderr=$(cat "$box/stderr")

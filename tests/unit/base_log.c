@@ -12,6 +12,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 
+#include <errno.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -253,12 +254,38 @@ static void test_files(void **state)
 
 #define WITH_LOG(name) cmocka_unit_test_setup_teardown(name, open_log, close_log)
 
+/* A disk that is full is told once, however much happens behind it. */
+static void test_full_disk(void **state)
+{
+    struct td_error e;
+    (void)state;
+    td_error_init(&e);
+    assert_int_equal(td_log_lost(), 0);
+    if (access("/dev/full", W_OK) != 0)
+        skip();
+    assert_int_equal(td_log_open("/dev/full", &e), TD_OK);
+    td_event("one", NULL);
+    assert_int_equal(td_log_lost(), ENOSPC);
+    td_event("two", NULL);
+    td_log_line("three", 5);
+    td_log_close();
+    assert_int_equal(td_log_lost(), ENOSPC);
+    assert_int_equal(td_log_open("/dev/null", &e), TD_OK); /* a file of its own */
+    td_event("four", NULL);
+    assert_int_equal(td_log_lost(), 0);
+    td_log_close();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_error), cmocka_unit_test(test_catalogue),
-        WITH_LOG(test_events),        WITH_LOG(test_threads),
-        WITH_LOG(test_broken_sink),   WITH_LOG(test_files),
+        cmocka_unit_test(test_error),
+        cmocka_unit_test(test_catalogue),
+        WITH_LOG(test_events),
+        WITH_LOG(test_threads),
+        WITH_LOG(test_broken_sink),
+        WITH_LOG(test_files),
+        cmocka_unit_test(test_full_disk),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
