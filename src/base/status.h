@@ -27,8 +27,7 @@
     X(TD_E_NOMEM, "no-memory", "out of memory", "the system refused an allocation",    \
       "free memory on this host or ask for less")                                      \
     X(TD_E_LIMIT, "limit", "a built-in limit was reached",                             \
-      "the input is larger than tandem accepts",                                       \
-      "make the input smaller")                                                        \
+      "the input is larger than tandem accepts", "make the input smaller")             \
     X(TD_E_IO, "io", "reading or writing failed",                                      \
       "the operating system reported an error",                                        \
       "check the disk and the permissions of the file")                                \

@@ -33,7 +33,7 @@ done
 for option in requests=1 completions=true max-tokens=1 prompt-tokens=8 api-key=x; do
     refused "^error +--${option%=*} is not for a bench of a model$" models/lexicon "--$option"
 done
-for list in x , 1, ,1 1,,2 -1 0 1.5 99999 ' 1' "$(seq -s , 17)"; do
+for list in x ',' '1,' ',1' '1,,2' -1 0 1.5 99999 ' 1' "$(seq -s , 17)"; do
     tandem bench --concurrency "$list"
     check "bad_levels:$list" test "$code" -eq 2
     tandem bench models/lexicon --batch "$list"
