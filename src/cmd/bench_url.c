@@ -86,9 +86,13 @@ static enum td_status find_model(struct bench *b, struct td_error *err)
         td_fetch(b->url, "/v1/models", b->shape.key, 10, &body, &http, err);
     if (s == TD_OK && http == 503) {
         s = td_error_set(err, TD_E_PEER, "the server at %s is not ready", b->url);
+        td_error_why(err, "it answers with status 503: it starts, stops, or lost its "
+                          "engine");
         td_error_fix(err, "wait until it is; `tandem status` shows how far it is");
     } else if (s == TD_OK && http == 401) {
         s = td_error_set(err, TD_E_USAGE, "%s wants an API key", b->url);
+        td_error_why(err, b->shape.key ? "the one that was sent is not right"
+                                       : "none was given");
         td_error_fix(err, "set TANDEM_API_KEY");
     } else if (s == TD_OK) {
         const char *id = NULL;

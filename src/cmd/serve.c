@@ -474,6 +474,13 @@ static int raise_descriptors(int connections)
     return connections;
 }
 
+/* Whether only programs of this machine reach an address. */
+static bool is_own(const char *host)
+{
+    return strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0 ||
+           strcmp(host, "localhost") == 0;
+}
+
 static enum td_status open_front(struct server *s, struct td_error *err)
 {
     const struct td_conf *c = s->conf;
@@ -520,6 +527,10 @@ static enum td_status open_front(struct server *s, struct td_error *err)
     st = td_http_start(&http, &s->http, err);
     if (st == TD_OK) {
         (void)fprintf(stderr, "listen  %s port %d\n", http.host, td_http_port(s->http));
+        if (!front.key && !is_own(http.host))
+            (void)fprintf(stderr,
+                          "note    whoever reaches that address may ask: there is "
+                          "no API key (TANDEM_API_KEY)\n");
         (void)fflush(stderr);
     }
     return st;

@@ -346,6 +346,7 @@ static enum td_status open_transport(struct td_transport *out, struct td_error *
     *(void **)(&open) = td_library_symbol(lib, "td_transport_open");
     if (!version || !open || version() != TD_TRANSPORT_VERSION) {
         td_error_set(err, TD_E_PEER, "%s is of another build", library);
+        td_error_why(err, "the program and its libraries are replaced together");
         td_error_fix(err, "build or install both anew: make install");
         return TD_E_PEER;
     }

@@ -344,11 +344,14 @@ enum td_status td_wire_next(const char *bytes, size_t n, struct td_frame *out,
     u32(&c, &body);
     number(&c, &type, 2);
     number(&c, &version, 2);
-    if (version != TD_WIRE_VERSION)
-        return td_error_set(err, TD_E_PEER,
-                            "the other process speaks version %d of the protocol, "
-                            "this one %d",
-                            (int)version, TD_WIRE_VERSION);
+    if (version != TD_WIRE_VERSION) {
+        td_error_set(err, TD_E_PEER,
+                     "the other process speaks version %d of the protocol, this one %d",
+                     (int)version, TD_WIRE_VERSION);
+        td_error_why(err, "front and engine are of different builds");
+        td_error_fix(err, "install one build, and start it anew");
+        return TD_E_PEER;
+    }
     if (type < TD_WIRE_HELLO || type > TD_WIRE_DONE || body > TD_MAX_FRAME)
         return td_error_set(err, TD_E_PEER,
                             "no message of this protocol: type %d, "

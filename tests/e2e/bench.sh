@@ -12,6 +12,24 @@ check nobody_said says "$stderr" '^error +nothing answers at http://127\.0\.0\.1
 tandem bench --concurrency 8,x
 check bad_levels test "$code" -eq 2
 
+# a server that does not answer yet
+python3 - "$box/port" 2>/dev/null <<'EOT' &
+import http.server, sys
+class Starting(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_error(503)
+with http.server.HTTPServer(("127.0.0.1", 0), Starting) as s:
+    open(sys.argv[1] + "~", "w").write(str(s.server_port))
+    __import__("os").rename(sys.argv[1] + "~", sys.argv[1])
+    s.handle_request()
+EOT
+for _ in $(seq 100); do
+    [ -f "$box/port" ] && break
+    sleep 0.1
+done
+tandem bench --url "http://127.0.0.1:$(cat "$box/port")"
+check starting says "$stderr" '^cause   it answers with status 503'
+
 # options that a form does not use are refused by name, with what to use instead
 refused() {
     local said=$1
@@ -129,6 +147,7 @@ check too_long_said says "$stdout" '^ +2 x status 400: '
 
 TANDEM_API_KEY=wrong tandem bench --url "$url"
 check key says "$stderr" '^error .*wants an API key$'
+check key_why says "$stderr" '^cause   the one that was sent is not right$'
 
 check stops stop_server
 exit "$not_ok"

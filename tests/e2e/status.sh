@@ -36,4 +36,17 @@ done
 check loss_said says "$stdout" '^error +the engine '
 
 check stops stop_server
+
+# who may ask is said where others can
+for host in 127.0.0.1 localhost; do
+    check "listens_$host" listen models/lexicon --host "$host"
+    check "own_$host" test -z "$(grep '^note' "$box/server.log")"
+    stop_server
+done
+check listens_all listen models/lexicon --host 0.0.0.0
+check no_key says "$(cat "$box/server.log")" '^note    whoever reaches that address may ask: .*TANDEM_API_KEY'
+stop_server
+TANDEM_API_KEY=sesame listen models/lexicon --host 0.0.0.0
+check with_key test -z "$(grep '^note' "$box/server.log")"
+stop_server
 exit "$not_ok"

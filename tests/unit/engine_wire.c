@@ -194,6 +194,7 @@ static void test_made_up(void **state)
     td_error_init(&err);
     assert_int_equal(td_wire_next(other_version, 8, &f, &used, &err), TD_E_PEER);
     assert_non_null(strstr(err.what, "version 9"));
+    assert_non_null(strstr(err.why, "different builds"));
     assert_int_equal(td_wire_next(other_type, 8, &f, &used, NULL), TD_E_PEER);
     assert_int_equal(td_wire_next(too_long, 8, &f, &used, NULL), TD_E_PEER);
 }
