@@ -3,7 +3,7 @@
  * Gated attention on tensor cores, for a bf16 cache and heads of 64, 128 or 256.
  *
  * Keys and values are exact bf16 numbers; queries and weights of the softmax are f32 and
- * enter as planes (planes.cuh), FEW_PLANES of generated rows, MANY_PLANES of prompts.
+ * enter as planes (planes.cuh), FEW_PLANES of generated rows; of prompts they are rounded.
  * Tokens are taken TD_KV_BLOCK at a time, a block of the cache, from position 0 on;
  * maximum and sum of the softmax run along, so that a row's bits follow from its own
  * context alone.
@@ -12,30 +12,21 @@
  *                   and one of at most PARTS parts of the context; the warps share the
  *                   tokens of the scores, then the dims of the values
  *     attend_join   puts the parts together in order
- *     attend_many   a block for 16 rows of a prompt a warp, and a head
+ *     attend_many   a block for 16 rows of a prompt a warp, and a head; where there are
+ *                   warpgroups attend_wide.cu has a faster one
  *
  * Rows of shared memory are swizzled in pieces of 16 bytes, so that the eight rows of a
  * matrix load meet different banks.
  */
-#include "ops/cuda/planes.cuh"
+#include "ops/cuda/attend.cuh"
 
 enum {
     FEW_PLANES = 3,
-    MANY_PLANES = 2,
     PARTS = TD_CUDA_MOST_SPLITS,
     FEW_THREADS = 256,
     FEW_WARPS = FEW_THREADS / WARP,
     M = 16,
     T = TD_KV_BLOCK
-};
-
-struct attend {
-    const float *qg;
-    const uint16_t *k, *v;
-    float *y, *parts;
-    struct td_planes_out planes;
-    int32_t n_heads, n_kv;
-    float scale;
 };
 
 /* Element `at` of row r of a tile whose rows are D elements. */
@@ -46,8 +37,8 @@ template <int D> TD_DEVICE int tile_at(int r, int at)
 
 /* Starts to load a block of keys or values; rows behind `count` become zeros. */
 template <int D>
-TD_DEVICE void load_block(const struct attend &a, const struct td_batch &b, int32_t seq,
-                          int32_t head, int32_t block, int32_t count,
+TD_DEVICE void load_block(const struct td_attend &a, const struct td_batch &b,
+                          int32_t seq, int32_t head, int32_t block, int32_t count,
                           const uint16_t *from, uint16_t *to)
 {
     int64_t number = b.blocks[(int64_t)seq * b.max_blocks + block];
@@ -177,7 +168,7 @@ TD_DEVICE void few_values(const struct few_shared<D> &s, float (&out)[N][4])
 
 template <int D>
 static __global__ void __launch_bounds__(FEW_THREADS)
-    attend_few(const struct attend a, const struct td_batch b)
+    attend_few(const struct td_attend a, const struct td_batch b)
 {
     extern __shared__ uint4 shared[];
     struct few_shared<D> &s = *(struct few_shared<D> *)shared;
@@ -255,7 +246,7 @@ static __global__ void __launch_bounds__(FEW_THREADS)
 /* A block for each row and head, a thread for each dim. */
 template <int D>
 static __global__ void __launch_bounds__(D)
-    attend_join(const struct attend a, const struct td_batch b)
+    attend_join(const struct td_attend a, const struct td_batch b)
 {
     __shared__ float weight[PARTS];
     int64_t at = (int64_t)blockIdx.x * a.n_heads + blockIdx.y;
@@ -286,28 +277,10 @@ static __global__ void __launch_bounds__(D)
 
 /* ---- prompts ---- */
 
-/* Keys, values, and planes of queries of W warps. */
+/* Keys, values, and queries of W warps. */
 template <int D, int W> struct many_shared {
-    uint16_t k[T * D], v[T * D], q[MANY_PLANES * W * M * D];
+    uint16_t k[T * D], v[T * D], q[W * M * D];
 };
-
-/* Rows of tile `index` of W * M rows of the batch's pieces. */
-template <int W>
-TD_DEVICE bool find_rows(const struct td_batch &b, int32_t index, int32_t *seq,
-                         int32_t *row, int32_t *n)
-{
-    for (int32_t s = b.n_decode; s < b.n_decode + b.n_prefill; s++) {
-        int32_t rows = b.row0[s + 1] - b.row0[s], tiles = (rows + W * M - 1) / (W * M);
-        if (index < tiles) {
-            *row = b.row0[s] + index * W * M;
-            *n = min(rows - index * W * M, (int32_t)(W * M));
-            *seq = b.seq[*row];
-            return *seq >= 0;
-        }
-        index -= tiles;
-    }
-    return false;
-}
 
 /* Scores of a warp's 16 rows with the tile's tokens. */
 template <int D, int W>
@@ -321,22 +294,16 @@ TD_DEVICE void many_scores(const struct many_shared<D, W> &s, float (&out)[T / 8
             out[n][e] = 0.0f;
 #pragma unroll 4
     for (int step = 0; step < D / 16; step++) {
-        uint32_t qa[MANY_PLANES][4];
-#pragma unroll
-        for (int p = 0; p < MANY_PLANES; p++)
-            td_ldmatrix(
-                qa[p], s.q + p * W * M * D +
-                           tile_at<D>(warp * M + lane % 16, 16 * step + lane / 16 * 8));
+        uint32_t qa[4];
+        td_ldmatrix(qa,
+                    s.q + tile_at<D>(warp * M + lane % 16, 16 * step + lane / 16 * 8));
 #pragma unroll
         for (int n = 0; n < T / 8; n += 2) {
             uint32_t kb[4];
             td_ldmatrix(kb, s.k + tile_at<D>(8 * n + lane / 16 * 8 + lane % 8,
                                              16 * step + lane / 8 % 2 * 8));
-#pragma unroll
-            for (int p = 0; p < MANY_PLANES; p++) {
-                td_mma(out[n], qa[p], kb[0], kb[1]);
-                td_mma(out[n + 1], qa[p], kb[2], kb[3]);
-            }
+            td_mma(out[n], qa, kb[0], kb[1]);
+            td_mma(out[n + 1], qa, kb[2], kb[3]);
         }
     }
 }
@@ -375,17 +342,6 @@ TD_DEVICE void many_softmax(float (&s)[T / 8][4], int32_t t0, const int32_t (&po
     }
 }
 
-/* Planes of two numbers as an operand's word. */
-TD_DEVICE void two_planes(float x, float y, uint32_t (&to)[MANY_PLANES])
-{
-#pragma unroll
-    for (int p = 0; p < MANY_PLANES; p++) {
-        to[p] = td_to_bf16x2(x, y);
-        x -= __uint_as_float(to[p] << 16);
-        y -= __uint_as_float(to[p] & 0xffff0000);
-    }
-}
-
 template <int D, int W>
 TD_DEVICE void many_values(const struct many_shared<D, W> &s,
                            const float (&w)[T / 8][4], const float (&rescale)[2],
@@ -399,28 +355,24 @@ TD_DEVICE void many_values(const struct many_shared<D, W> &s,
             out[n][e] *= rescale[e / 2];
 #pragma unroll
     for (int step = 0; step < T / 16; step++) {
-        uint32_t word[4][MANY_PLANES];
+        uint32_t pa[4];
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            two_planes(w[2 * step + i / 2][i % 2 * 2],
-                       w[2 * step + i / 2][i % 2 * 2 + 1], word[i]);
+            pa[i] = td_to_bf16x2(w[2 * step + i / 2][i % 2 * 2],
+                                 w[2 * step + i / 2][i % 2 * 2 + 1]);
 #pragma unroll
         for (int n = 0; n < D / 8; n += 2) {
             uint32_t vb[4];
             td_ldmatrix_trans(
                 vb, s.v + tile_at<D>(16 * step + lane % 16, 8 * n + lane / 16 * 8));
-#pragma unroll
-            for (int p = 0; p < MANY_PLANES; p++) {
-                const uint32_t pa[4] = {word[0][p], word[1][p], word[2][p], word[3][p]};
-                td_mma(out[n], pa, vb[0], vb[1]);
-                td_mma(out[n + 1], pa, vb[2], vb[3]);
-            }
+            td_mma(out[n], pa, vb[0], vb[1]);
+            td_mma(out[n + 1], pa, vb[2], vb[3]);
         }
     }
 }
 
 template <int D>
-TD_DEVICE void many_store(const struct attend &a, int64_t row, int32_t head, int h,
+TD_DEVICE void many_store(const struct td_attend &a, int64_t row, int32_t head, int h,
                           float sum, const float (&out)[D / 8][4])
 {
     int c = (int)threadIdx.x % 4;
@@ -444,7 +396,7 @@ TD_DEVICE void many_store(const struct attend &a, int64_t row, int32_t head, int
 
 template <int D, int W>
 static __global__ void __launch_bounds__(W *WARP, 1)
-    attend_many(const struct attend a, const struct td_batch b)
+    attend_many(const struct td_attend a, const struct td_batch b)
 {
     extern __shared__ uint4 shared[];
     struct many_shared<D, W> &s = *(struct many_shared<D, W> *)shared;
@@ -453,7 +405,8 @@ static __global__ void __launch_bounds__(W *WARP, 1)
     int32_t seq, row0, n;
     td_wait();
     /* the longest contexts first */
-    if (!find_rows<W>(b, (int32_t)(gridDim.y - 1 - blockIdx.y), &seq, &row0, &n))
+    if (!td_attend_rows(b, W * M, (int32_t)(gridDim.y - 1 - blockIdx.y), &seq, &row0,
+                        &n))
         return;
     int32_t len = b.pos[row0 + n - 1] + 1, blocks = (len + T - 1) / T;
     load_block<D>(a, b, seq, kv_head, 0, len, a.k, s.k);
@@ -466,7 +419,7 @@ static __global__ void __launch_bounds__(W *WARP, 1)
         if (r < n)
             x = *(const float4 *)&a
                      .qg[((int64_t)(row0 + r) * a.n_heads + head) * 2 * D + at];
-        store_planes<D>(x, MANY_PLANES, s.q, W * M, r, at);
+        store_planes<D>(x, 1, s.q, W * M, r, at);
     }
     float out[D / 8][4] = {}, top[2] = {-INFINITY, -INFINITY}, sum[2] = {};
     int32_t r0 = warp * M + lane / 4, pos[2];
@@ -510,17 +463,16 @@ template <int D, int W> static bool fits(const struct td_cuda_ctx *c)
 }
 
 template <int D, int W>
-static void start_many(const struct td_cuda_ctx *c, const struct attend &a,
+static void start_many(const struct td_cuda_ctx *c, const struct td_attend &a,
                        const struct td_batch *b)
 {
-    int32_t rows = b->rows - b->n_decode;
-    dim3 grid((unsigned)a.n_heads, (unsigned)(rows / (W * M) + b->n_prefill));
+    dim3 grid((unsigned)a.n_heads, td_attend_tiles(b, W * M));
     td_start(c, attend_many<D, W>, grid, W * WARP, sizeof(struct many_shared<D, W>), a,
              *b);
 }
 
 template <int D>
-static bool run(const struct td_cuda_ctx *c, const struct attend &a,
+static bool run(const struct td_cuda_ctx *c, const struct td_attend &a,
                 const struct td_batch *b)
 {
     int32_t tiles = (a.n_heads / a.n_kv + M - 1) / M;
@@ -534,7 +486,9 @@ static bool run(const struct td_cuda_ctx *c, const struct attend &a,
         td_start(c, attend_join<D>, dim3((unsigned)b->n_decode, (unsigned)a.n_heads), D,
                  0, a, *b);
     }
-    if (b->n_prefill && fits<D, 8>(c))
+    if (b->n_prefill && c->warpgroups)
+        td_attend_wide(c, a, b, D);
+    else if (b->n_prefill && fits<D, 8>(c))
         start_many<D, 8>(c, a, b);
     else if (b->n_prefill)
         start_many<D, 2>(c, a, b);
@@ -544,7 +498,7 @@ static bool run(const struct td_cuda_ctx *c, const struct attend &a,
 extern "C" bool td_cuda_attend(const struct td_cuda_ctx *c,
                                const struct td_attention_args *args)
 {
-    struct attend a = {};
+    struct td_attend a = {};
     if (c->numerics != TD_NUM_BF16 || (uintptr_t)args->qg % 16 ||
         (uintptr_t)args->y % 16)
         return false;
@@ -587,4 +541,5 @@ extern "C" void td_cuda_prepare_attention(const struct td_cuda_ctx *c)
     allow<256>(c);
     allow<128>(c);
     allow<64>(c);
+    td_attend_wide_prepare(c);
 }

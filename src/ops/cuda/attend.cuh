@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the kernels of attention on tensor cores share (attend.cu, attend_wide.cu).
+ */
+#ifndef TD_OPS_CUDA_ATTEND_CUH
+#define TD_OPS_CUDA_ATTEND_CUH
+
+#include "ops/cuda/planes.cuh"
+
+struct td_attend {
+    const float *qg;
+    const uint16_t *k, *v;
+    float *y, *parts;
+    struct td_planes_out planes;
+    int32_t n_heads, n_kv;
+    float scale;
+};
+
+/* Rows of tile `index` of `most` rows of the batch's pieces. */
+TD_DEVICE bool td_attend_rows(const struct td_batch &b, int32_t most, int32_t index,
+                              int32_t *seq, int32_t *row, int32_t *n)
+{
+    for (int32_t s = b.n_decode; s < b.n_decode + b.n_prefill; s++) {
+        int32_t rows = b.row0[s + 1] - b.row0[s], tiles = (rows + most - 1) / most;
+        if (index < tiles) {
+            *row = b.row0[s] + index * most;
+            *n = min(rows - index * most, most);
+            *seq = b.seq[*row];
+            return *seq >= 0;
+        }
+        index -= tiles;
+    }
+    return false;
+}
+
+/* Tiles of `most` rows that the batch's pieces have at most. */
+static inline unsigned td_attend_tiles(const struct td_batch *b, int32_t most)
+{
+    return (unsigned)((b->rows - b->n_decode) / most + b->n_prefill);
+}
+
+/* Attention of a prompt's rows through warpgroups, for heads of 64, 128 or 256; see
+ * attend_wide.cu. */
+void td_attend_wide(const struct td_cuda_ctx *c, const struct td_attend &a,
+                    const struct td_batch *b, int32_t dim);
+void td_attend_wide_prepare(const struct td_cuda_ctx *c);
+
+#endif

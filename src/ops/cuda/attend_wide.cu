@@ -1,0 +1,469 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Attention of prompts on GPUs whose tensor cores are fed by warpgroups (sm_90a), in the
+ * order of attend.cu: blocks of the cache from position 0 on, maximum and sum running
+ * along, so that a row's bits follow from its own context alone. What a row does not
+ * attend to adds zeros to its sums, exactly.
+ *
+ * A block has 128 rows of a prompt and a head. One warpgroup, the feeder, brings blocks of
+ * keys and values into a ring of slots in shared memory; two others have 64 rows each.
+ * Such a warpgroup asks for the scores of one block of keys and for the values of the
+ * block before, and makes the weights of the former while the tensor cores are busy with
+ * the latter.
+ *
+ * Queries, keys and values lie in panels of 64 elements, rows of 128 bytes of which eight
+ * are a swizzled whole: piece p of row r lies at place p ^ r % 8.
+ */
+#include "ops/cuda/attend.cuh"
+#include "ops/cuda/warpgroup.cuh"
+
+enum {
+    T = TD_KV_BLOCK,
+    ROWS = 64, /* of a warpgroup */
+    GROUPS = 2,
+    PANEL = 64, /* elements of a panel's rows */
+    RING = 4,   /* keys, values, keys, values */
+    FEED_AHEAD = 2,
+    FEED_REGISTERS = 40,
+    WORK_REGISTERS = 232
+};
+
+template <int D> struct wide_shared {
+    uint16_t ring[RING][T * D], q[GROUPS][ROWS * D];
+    uint64_t full[RING], empty[RING];
+};
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+/* ---- the multiplying instructions ---- */
+
+#define TD_D4(d, i)  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define TD_D16(d, i) TD_D4(d, i), TD_D4(d, i + 4), TD_D4(d, i + 8), TD_D4(d, i + 12)
+#define TD_S16_0     "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
+#define TD_S16_1     "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+#define TD_S16_2     "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
+#define TD_S16_3     "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#define TD_S16_4     "%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79"
+#define TD_S16_5     "%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95"
+#define TD_S16_6                                                                       \
+    "%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111"
+#define TD_S16_7                                                                       \
+    "%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
+#define TD_MMA(n) "wgmma.mma_async.sync.aligned.m64n" n "k16.f32.bf16.bf16 "
+
+/* s[64 x 64] = a[64 x 16] b[16 x 64] + (adds ? s : 0); both operands described, elements
+ * of a row along k. */
+TD_DEVICE void scores_mma(float (&s)[32], uint64_t a, uint64_t b, int adds)
+{
+    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %34, 0;\n\t" TD_MMA(
+                     "64") "{" TD_S16_0 "," TD_S16_1 "}, %32, %33, p, 1, 1, 0, 0;\n\t}"
+                 : TD_D16(s, 0), TD_D16(s, 16)
+                 : "l"(a), "l"(b), "r"(adds));
+}
+
+/* out[64 x 2 R] += a[64 x 16] b[16 x 2 R]; elements of b's rows along the latter. */
+TD_DEVICE void values_mma(float (&d)[32], const uint32_t *a, uint64_t b)
+{
+    asm volatile(TD_MMA("64") "{" TD_S16_0 "," TD_S16_1
+                              "}, {%32,%33,%34,%35}, %36, 1, 1, 1, 1;"
+                 : TD_D16(d, 0), TD_D16(d, 16)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+
+TD_DEVICE void values_mma(float (&d)[64], const uint32_t *a, uint64_t b)
+{
+    asm volatile(TD_MMA("128") "{" TD_S16_0 "," TD_S16_1 "," TD_S16_2 "," TD_S16_3
+                               "}, {%64,%65,%66,%67}, %68, 1, 1, 1, 1;"
+                 : TD_D16(d, 0), TD_D16(d, 16), TD_D16(d, 32), TD_D16(d, 48)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+
+TD_DEVICE void values_mma(float (&d)[128], const uint32_t *a, uint64_t b)
+{
+    asm volatile(TD_MMA("256") "{" TD_S16_0 "," TD_S16_1 "," TD_S16_2 "," TD_S16_3
+                               "," TD_S16_4 "," TD_S16_5 "," TD_S16_6 "," TD_S16_7
+                               "}, {%128,%129,%130,%131}, %132, 1, 1, 1, 1;"
+                 : TD_D16(d, 0), TD_D16(d, 16), TD_D16(d, 32), TD_D16(d, 48),
+                   TD_D16(d, 64), TD_D16(d, 80), TD_D16(d, 96), TD_D16(d, 112)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+
+#undef TD_D4
+#undef TD_D16
+#undef TD_S16_0
+#undef TD_S16_1
+#undef TD_S16_2
+#undef TD_S16_3
+#undef TD_S16_4
+#undef TD_S16_5
+#undef TD_S16_6
+#undef TD_S16_7
+#undef TD_MMA
+
+/* Panels of 64 rows; `step` bytes lie between them where the instruction needs more than
+ * one. */
+TD_DEVICE uint64_t panel_descriptor(uint32_t at)
+{
+    const uint64_t eight = 8 * PANEL * 2 >> 4, panel = T * PANEL * 2 >> 4;
+    return (uint64_t)(at >> 4 & 0x3fff) | panel << 16 | eight << 32 | (uint64_t)1 << 62;
+}
+
+/* Values are what they are only now. */
+template <int N> TD_DEVICE void settle(float (&x)[N])
+{
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        asm volatile("" : "+f"(x[i])::"memory");
+}
+
+/* ---- feeder ---- */
+
+/* Element `at` of row r of panels of 64 rows. */
+TD_DEVICE int panel_at(int r, int at)
+{
+    return at / PANEL * (64 * PANEL) + r * PANEL +
+           ((at % PANEL / 8 ^ (r & 7)) * 8 + at % 8);
+}
+
+/* Asks for a block of keys or values; rows behind `count` become zeros. */
+template <int D>
+TD_DEVICE void feed_block(const uint16_t *from, int32_t count, uint16_t *to)
+{
+    const int pieces = D / 8; /* of a row */
+    int at = (int)threadIdx.x % pieces * 8, r0 = (int)threadIdx.x / pieces;
+#pragma unroll
+    for (int i = 0; i < T * pieces / GROUP; i++) {
+        int r = r0 + i * (GROUP / pieces);
+        td_copy16(to + panel_at(r, at), from + r * D + at, r < count);
+    }
+}
+
+/* The slots' contents are there for the instructions. */
+TD_DEVICE void feed_done(uint64_t *full)
+{
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    __syncwarp();
+    if (threadIdx.x % WARP == 0)
+        td_barrier_arrive(td_shared_at(full));
+}
+
+template <int D>
+TD_DEVICE void feed(const struct td_attend &a, const struct td_batch &b, int32_t seq,
+                    int32_t kv_head, int32_t len, struct wide_shared<D> &s)
+{
+    int32_t blocks = (len + T - 1) / T;
+    const int32_t *table = b.blocks + (int64_t)seq * b.max_blocks;
+    int32_t number = table[0], items = 0;
+    for (int32_t j = 0; j < blocks; j++) {
+        int64_t from = ((int64_t)number * a.n_kv + kv_head) * T * D;
+        number = table[min(j + 1, blocks - 1)];
+#pragma unroll
+        for (int h = 0; h < 2; h++, items++) {
+            int slot = j % 2 * 2 + h;
+            td_barrier_wait(td_shared_at(&s.empty[slot]), (uint32_t)(j / 2 & 1) ^ 1);
+            feed_block<D>((h ? a.v : a.k) + from, len - j * T, s.ring[slot]);
+            td_copy_commit();
+            if (items >= FEED_AHEAD) {
+                td_copy_wait<FEED_AHEAD>();
+                feed_done(&s.full[(items - FEED_AHEAD) % RING]);
+            }
+        }
+    }
+    td_copy_wait<0>();
+    for (int i = FEED_AHEAD; i > 0; i--)
+        feed_done(&s.full[(items - i) % RING]);
+}
+
+/* ---- rows ---- */
+
+TD_DEVICE float exp2_of(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+/* A lane's two rows: pos[h] is where row h stands; sum is the lane's share. */
+struct lane_rows {
+    int32_t pos[2];
+    float top[2], sum[2], rescale[2];
+};
+
+/* Scores become weights; rescale is for what was added up so far. `factor` is the scale
+ * and turns powers of e into powers of two. */
+TD_DEVICE void weights_of(float (&s)[32], int32_t t0, bool masks, float factor,
+                          struct lane_rows &r)
+{
+    int c = (int)threadIdx.x % 4;
+    if (masks)
+#pragma unroll
+        for (int i = 0; i < 32; i++)
+            if (t0 + 8 * (i / 4) + 2 * c + i % 2 > r.pos[i % 4 / 2])
+                s[i] = -INFINITY;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        float most = r.top[h], more = 0.0f;
+#pragma unroll
+        for (int i = 0; i < 16; i++)
+            most = fmaxf(most, s[i / 2 * 4 + 2 * h + i % 2]);
+        most = fmaxf(most, __shfl_xor_sync(0xffffffff, most, 1));
+        most = fmaxf(most, __shfl_xor_sync(0xffffffff, most, 2));
+        r.rescale[h] = exp2_of((r.top[h] - most) * factor);
+        r.top[h] = most;
+        most *= factor;
+#pragma unroll
+        for (int i = 0; i < 16; i++) {
+            float &x = s[i / 2 * 4 + 2 * h + i % 2];
+            x = exp2_of(fmaf(x, factor, -most));
+            more += x;
+        }
+        r.sum[h] = fmaf(r.sum[h], r.rescale[h], more);
+    }
+}
+
+/* The weights as operands of T / 16 steps. */
+TD_DEVICE void weight_words(const float (&s)[32], uint32_t (&p)[16])
+{
+#pragma unroll
+    for (int i = 0; i < 16; i++)
+        p[i] = td_to_bf16x2(s[2 * i], s[2 * i + 1]);
+}
+
+/* The group's queries into shared memory, n of them; zeros behind. */
+template <int D>
+TD_DEVICE void load_queries(const struct td_attend &a, int64_t row0, int32_t head,
+                            int32_t n, uint16_t *q)
+{
+    for (int i = (int)threadIdx.x % GROUP; i < ROWS * D / 4; i += GROUP) {
+        int r = i / (D / 4), at = i % (D / 4) * 4;
+        float4 x = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        if (r < n)
+            x = *(const float4 *)&a.qg[((row0 + r) * a.n_heads + head) * 2 * D + at];
+        *(uint2 *)(q + panel_at(r, at)) =
+            make_uint2(td_to_bf16x2(x.x, x.y), td_to_bf16x2(x.z, x.w));
+    }
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+/* Two lanes side by side hold two elements each of two rows: the even one stores four of
+ * the first row, the odd one four of the second. */
+template <int D>
+TD_DEVICE void store_rows(const struct td_attend &a, int64_t row0, int32_t head,
+                          int32_t n, const struct lane_rows &r,
+                          const float (&out)[D / 2])
+{
+    int thread = (int)threadIdx.x % GROUP, lane = thread % WARP, odd = lane % 2;
+    int row = thread / WARP * 16 + lane / 4 + 8 * odd;
+    int64_t at = (row0 + row) * a.n_heads + head;
+    const float *gate = a.qg + at * 2 * D + D;
+    float lo = 1.0f / r.sum[0], hi = 1.0f / r.sum[1];
+#pragma unroll
+    for (int i = 0; i < D / 8; i++) {
+        const float *o = out + 4 * i;
+        float4 v = make_float4(o[0] * lo, o[1] * lo, o[2] * hi, o[3] * hi);
+        float x = __shfl_xor_sync(0xffffffff, odd ? v.x : v.z, 1);
+        float y = __shfl_xor_sync(0xffffffff, odd ? v.y : v.w, 1);
+        v = odd ? make_float4(x, y, v.z, v.w) : make_float4(v.x, v.y, x, y);
+        if (row >= n)
+            continue;
+        int d = 8 * i + lane % 4 / 2 * 4;
+        float4 g = *(const float4 *)&gate[d];
+        v = make_float4(v.x * td_sigmoid(g.x), v.y * td_sigmoid(g.y),
+                        v.z * td_sigmoid(g.z), v.w * td_sigmoid(g.w));
+        *(float4 *)&a.y[at * D + d] = v;
+        td_planes_store4(v, a.planes.n, a.planes.to + at * D + d, a.planes.plane);
+    }
+}
+
+/* What a warpgroup does with the ring. */
+template <int D> struct walk {
+    struct wide_shared<D> &s;
+    uint32_t q;
+
+    TD_DEVICE_MEMBER void wait(int32_t j, int h) const
+    {
+        td_barrier_wait(td_shared_at(&s.full[j % 2 * 2 + h]), (uint32_t)(j / 2 & 1));
+    }
+
+    TD_DEVICE_MEMBER void release(int32_t j, int h) const
+    {
+        if (threadIdx.x % WARP == 0)
+            td_barrier_arrive(td_shared_at(&s.empty[j % 2 * 2 + h]));
+    }
+
+    /* Asks for the scores of block j. */
+    TD_DEVICE_MEMBER void scores(int32_t j, float (&to)[32]) const
+    {
+        wait(j, 0);
+        uint64_t x = panel_descriptor(q);
+        uint64_t y = panel_descriptor(td_shared_at(s.ring[j % 2 * 2]));
+        settle(to);
+        td_group_fence();
+#pragma unroll
+        for (int step = 0; step < D / 16; step++) {
+            const int at = (step / 4 * (64 * PANEL * 2) + step % 4 * 32) >> 4;
+            scores_mma(to, x + at, y + at, step != 0);
+        }
+        td_group_commit();
+    }
+
+    /* Asks for the sums of the values of block j. */
+    TD_DEVICE_MEMBER void values(int32_t j, const uint32_t (&p)[16],
+                                 float (&out)[D / 2]) const
+    {
+        wait(j, 1);
+        uint64_t y = panel_descriptor(td_shared_at(s.ring[j % 2 * 2 + 1]));
+        settle(out);
+        td_group_fence();
+#pragma unroll
+        for (int step = 0; step < T / 16; step++)
+            values_mma(out, p + 4 * step, y + (step * (16 * PANEL * 2) >> 4));
+        td_group_commit();
+    }
+};
+
+/* n rows from row0 on, of which the last attends to the tokens before `len`. */
+template <int D>
+TD_DEVICE void work(const struct td_attend &a, const struct td_batch &b, int64_t row0,
+                    int32_t n, int32_t head, int32_t blocks, struct wide_shared<D> &s)
+{
+    int group = (int)threadIdx.x / GROUP - 1;
+    int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x % GROUP / WARP;
+    const struct walk<D> w = {
+        s, td_shared_at(s.q[group])
+    };
+    const float factor = a.scale * 1.4426950408889634f;
+    int32_t own = n > 0 ? b.pos[row0 + n - 1] / T + 1 : 0, r0 = warp * 16 + lane / 4;
+    struct lane_rows r = {{0, 0}, {-INFINITY, -INFINITY}, {0.0f, 0.0f}, {0.0f, 0.0f}};
+    float out[D / 2], x[32];
+    uint32_t p[16];
+#pragma unroll
+    for (int i = 0; i < D / 2; i++)
+        out[i] = 0.0f;
+#pragma unroll
+    for (int h = 0; h < 2; h++) /* rows that are not there are not stored */
+        if (r0 + 8 * h < n)
+            r.pos[h] = b.pos[row0 + r0 + 8 * h];
+    if (own > 0) {
+        int32_t first = b.pos[row0];
+        load_queries<D>(a, row0, head, n, s.q[group]);
+        td_group_sync(group + 1);
+        w.scores(0, x);
+        td_group_wait<0>();
+        settle(x);
+        w.release(0, 0);
+        weights_of(x, 0, first < T - 1, factor, r);
+        weight_words(x, p);
+        for (int32_t j = 1; j < own; j++) {
+            w.scores(j, x);
+            w.values(j - 1, p, out);
+            td_group_wait<1>();
+            settle(x);
+            w.release(j, 0);
+            weights_of(x, j * T, first < j * T + T - 1, factor, r);
+            td_group_wait<0>();
+            settle(out);
+            w.release(j - 1, 1);
+#pragma unroll
+            for (int i = 0; i < D / 2; i++)
+                out[i] *= r.rescale[i % 4 / 2];
+            weight_words(x, p);
+        }
+        w.values(own - 1, p, out);
+        td_group_wait<0>();
+        settle(out);
+        w.release(own - 1, 1);
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            r.sum[h] += __shfl_xor_sync(0xffffffff, r.sum[h], 1);
+            r.sum[h] += __shfl_xor_sync(0xffffffff, r.sum[h], 2);
+        }
+        store_rows<D>(a, row0, head, n, r, out);
+    }
+    for (int32_t j = own; j < blocks; j++)
+        for (int h = 0; h < 2; h++) {
+            w.wait(j, h);
+            w.release(j, h);
+        }
+}
+
+template <int D>
+TD_DEVICE void attend_rows(const struct td_attend &a, const struct td_batch &b)
+{
+    extern __shared__ __align__(SLOT_ALIGN) unsigned char memory[];
+    struct wide_shared<D> &s = *(struct wide_shared<D> *)memory;
+    int32_t head = (int32_t)blockIdx.x, kv_head = head / (a.n_heads / a.n_kv);
+    int32_t seq, row0, n;
+    if (threadIdx.x < RING) {
+        td_barrier_init(td_shared_at(&s.full[threadIdx.x]), GROUP / WARP);
+        td_barrier_init(td_shared_at(&s.empty[threadIdx.x]), GROUPS * GROUP / WARP);
+    }
+    __syncthreads();
+    td_wait();
+    /* the longest contexts first */
+    if (!td_attend_rows(b, GROUPS * ROWS, (int32_t)(gridDim.y - 1 - blockIdx.y), &seq,
+                        &row0, &n))
+        return;
+    int32_t len = b.pos[row0 + n - 1] + 1;
+    if (threadIdx.x < GROUP) {
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"((int)FEED_REGISTERS));
+        feed<D>(a, b, seq, kv_head, len, s);
+    } else {
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"((int)WORK_REGISTERS));
+        int32_t first = ((int32_t)threadIdx.x / GROUP - 1) * ROWS;
+        work<D>(a, b, row0 + first, min(n - first, (int32_t)ROWS), head,
+                (len + T - 1) / T, s);
+    }
+}
+
+#else
+
+template <int D>
+TD_DEVICE void attend_rows(const struct td_attend &, const struct td_batch &)
+{
+}
+
+#endif
+
+template <int D>
+static __global__ void TD_WIDE_BOUNDS attend_wide(const __grid_constant__ td_attend a,
+                                                  const __grid_constant__ td_batch b)
+{
+    attend_rows<D>(a, b);
+}
+
+template <int D>
+static void start(const struct td_cuda_ctx *c, const struct td_attend &a,
+                  const struct td_batch *b)
+{
+    dim3 grid((unsigned)a.n_heads, td_attend_tiles(b, GROUPS * ROWS));
+    td_start(c, attend_wide<D>, grid, WIDE_THREADS, sizeof(struct wide_shared<D>), a,
+             *b);
+}
+
+void td_attend_wide(const struct td_cuda_ctx *c, const struct td_attend &a,
+                    const struct td_batch *b, int32_t dim)
+{
+    if (dim == 256)
+        start<256>(c, a, b);
+    else if (dim == 128)
+        start<128>(c, a, b);
+    else
+        start<64>(c, a, b);
+}
+
+template <int D> static void allow(void)
+{
+    (void)cudaFuncSetAttribute(attend_wide<D>,
+                               cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               (int)sizeof(struct wide_shared<D>));
+}
+
+void td_attend_wide_prepare(const struct td_cuda_ctx *c)
+{
+    if (!c->warpgroups)
+        return;
+    allow<256>();
+    allow<128>();
+    allow<64>();
+}
