@@ -55,6 +55,7 @@ struct td_cuda_ctx {
     float *chunks;    /* of the delta rule, see delta.cu */
     int32_t *counts;  /* zeros between kernels: [TD_CUDA_FEW_ROWS], see rows.cu, then
                          [max_seqs][n_k], see gdn.cu */
+    char *image;      /* weights of exact products, see exact.cu */
     char *candidates; /* parts of rows of logits, see candidates.cu */
 };
 
@@ -120,6 +121,7 @@ size_t td_cuda_chunks_bytes(const struct td_reserve *r);
 size_t td_cuda_planes_of_chunks(const struct td_reserve *r);
 size_t td_cuda_counts_bytes(const struct td_reserve *r);
 size_t td_cuda_candidates_bytes(const struct td_reserve *r);
+size_t td_cuda_exact_bytes(const struct td_reserve *r);
 
 /* Shared memory that a block of delta() needs, without tensor cores. */
 size_t td_cuda_delta_bytes(int32_t dk);
@@ -136,6 +138,7 @@ bool td_cuda_has_warpgroups(int32_t shared_max);
  * launch's. */
 void td_cuda_prepare_rows(const struct td_cuda_ctx *c);
 void td_cuda_prepare_linear(const struct td_cuda_ctx *c);
+void td_cuda_prepare_exact(const struct td_cuda_ctx *c);
 void td_cuda_prepare_experts(const struct td_cuda_ctx *c);
 void td_cuda_prepare_delta(const struct td_cuda_ctx *c);
 void td_cuda_prepare_chunks(const struct td_cuda_ctx *c);

@@ -4,6 +4,7 @@
  * cores (tile.cuh): inputs are first split into bf16 planes, one for rounded inputs,
  * three for exact ones. F32 weights are multiplied in plain f32.
  */
+#include "ops/cuda/exact.cuh"
 #include "ops/cuda/planes.cuh"
 #include "ops/cuda/small.cuh"
 #include "ops/cuda/warpgroup.cuh"
@@ -380,6 +381,7 @@ void td_cuda_linear_ahead(const struct td_cuda_ctx *c, const struct td_linear_ar
                           const struct td_cuda_ahead *ahead)
 {
     int64_t k = a->term[0].w->k, pitch = td_cuda_pitch(k);
+    uint32_t done = td_exact_rows(c, a);
     struct lin_params p = {};
     int planes = 0;
     p.rows = a->rows;
@@ -391,6 +393,8 @@ void td_cuda_linear_ahead(const struct td_cuda_ctx *c, const struct td_linear_ar
     for (int i = 0; i < a->count; i++) {
         const auto *t = &a->term[i];
         bool rounds = c->numerics == TD_NUM_BF16 && !t->exact;
+        if (done >> i & 1)
+            continue;
         struct lin_term term = {t->w->data, t->w->scale, t->y,       t->y_stride,
                                 t->w->n,    0,           t->w->type, rounds ? 1 : 3};
         if (t->w->type != TD_MAT_F32) {

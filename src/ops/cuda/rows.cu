@@ -131,6 +131,12 @@ static bool holds_rows(const struct td_norm_args *a)
            (!a->sum || aligned(a->sum)) && a->h <= 4 * ROW_THREADS * NORM_QUADS;
 }
 
+/* Exact products may follow, which exact.cu makes of many rows without planes. */
+static int planes_of_norm(const struct td_cuda_ctx *c, int32_t rows)
+{
+    return c->warpgroups && rows > TD_CUDA_SMALL_ROWS ? td_planes_rounded(c) : 3;
+}
+
 extern "C" void td_cuda_norm(const struct td_cuda_ctx *c, const struct td_norm_args *a)
 {
     dim3 grid((unsigned)a->rows);
@@ -141,7 +147,7 @@ extern "C" void td_cuda_norm(const struct td_cuda_ctx *c, const struct td_norm_a
         return;
     }
     if (a->y_stride == a->h)
-        planes = td_planes_for(c, a->y, a->rows, a->h, 3); /* exact ones may follow */
+        planes = td_planes_for(c, a->y, a->rows, a->h, planes_of_norm(c, a->rows));
     if (a->h <= 4 * ROW_THREADS * 2)
         td_start(c, norm_quads<2>, grid, ROW_THREADS, 0, *a, planes);
     else if (a->h <= 4 * ROW_THREADS * 4)

@@ -185,7 +185,7 @@ static void cuda_close(struct td_dev *dev)
     td_free(cuda);
 }
 
-enum { AREAS = 10 };
+enum { AREAS = 11 };
 
 struct area {
     size_t bytes; /* 0: not needed */
@@ -215,6 +215,7 @@ static void areas_of(struct td_cuda *cuda, const struct td_reserve *r,
          (void **)&c->chunks},
         {td_cuda_counts_bytes(r), (void **)&c->counts},
         {td_cuda_candidates_bytes(r), (void **)&c->candidates},
+        {td_cuda_exact_bytes(r), (void **)&c->image},
         {td_cuda_join_piece(&cuda->join, r) * (size_t)cuda->join.how.ranks *
              sizeof(float),
          (void **)&cuda->join.gathered},
@@ -670,6 +671,7 @@ static cudaError_t start(struct td_cuda *cuda)
     cuda->ctx.warpgroups = td_cuda_has_warpgroups(cuda->ctx.shared_max);
     td_cuda_prepare_rows(&cuda->ctx);
     td_cuda_prepare_linear(&cuda->ctx);
+    td_cuda_prepare_exact(&cuda->ctx);
     td_cuda_prepare_experts(&cuda->ctx);
     td_cuda_prepare_delta(&cuda->ctx);
     td_cuda_prepare_chunks(&cuda->ctx);
