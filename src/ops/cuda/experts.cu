@@ -15,20 +15,14 @@
  * Few rows have few experts in common: up to TD_CUDA_FEW_ROWS every choice is a tile of its own
  * (`inner_one`), and `outer_join` makes outer and combine one.
  *
- * groups: [0] the number of tiles, then tiles of {expert, first, count}, then the sorted
- * choices.
+ * groups.cuh sorts.
  */
+#include "ops/cuda/groups.cuh"
 #include "ops/cuda/planes.cuh"
 #include "ops/cuda/small.cuh"
 #include "ops/cuda/warpgroup.cuh"
 
-enum {
-    GROUP_THREADS = 1024,
-    TILE_INTS = 3,
-    FEW_WARPS = 4,
-    JOIN_THREADS = 512,
-    JOIN_WARPS = JOIN_THREADS / WARP
-};
+enum { FEW_WARPS = 4, JOIN_THREADS = 512, JOIN_WARPS = JOIN_THREADS / WARP };
 
 /* One of the two products of a gated network. */
 struct net {
@@ -56,69 +50,9 @@ struct nets {
     int32_t tiles0;
 };
 
-static int32_t most_tiles(int32_t choices, int32_t experts, int32_t size)
-{
-    return (choices < experts ? choices : experts) + choices / size;
-}
-
 size_t td_cuda_groups_bytes(const struct td_reserve *r)
 {
-    int32_t choices = r->max_rows * r->experts_k;
-    return (size_t)(1 + TILE_INTS * most_tiles(choices, r->experts, 8) + choices) *
-           sizeof(int32_t);
-}
-
-/* Counts, adds up and sorts in one block. Which place a choice gets among those of its
- * expert has no influence on its result. */
-static __global__ void __launch_bounds__(GROUP_THREADS)
-    group(const int32_t *id, int32_t choices, int32_t experts, int32_t size,
-          int32_t most, int32_t *groups)
-{
-    __shared__ int32_t count[TD_CUDA_MAX_EXPERTS], first[TD_CUDA_MAX_EXPERTS];
-    __shared__ int32_t tile0[TD_CUDA_MAX_EXPERTS];
-    td_wait();
-    int32_t *sorted = groups + 1 + TILE_INTS * most;
-    for (int e = (int)threadIdx.x; e < experts; e += GROUP_THREADS)
-        count[e] = 0;
-    __syncthreads();
-    for (int i = (int)threadIdx.x; i < choices; i += GROUP_THREADS)
-        atomicAdd(&count[id[i]], 1);
-    __syncthreads();
-    if (threadIdx.x < WARP) { /* a running sum, 32 experts at a time */
-        int32_t rows = 0, tiles = 0;
-        for (int e0 = 0; e0 < experts; e0 += WARP) {
-            int e = e0 + (int)threadIdx.x;
-            int32_t n = e < experts ? count[e] : 0, t = (n + size - 1) / size;
-            int32_t rows_to = n, tiles_to = t;
-            for (int d = 1; d < WARP; d *= 2) {
-                int32_t r = __shfl_up_sync(0xffffffff, rows_to, d);
-                int32_t u = __shfl_up_sync(0xffffffff, tiles_to, d);
-                if ((int)threadIdx.x >= d) {
-                    rows_to += r;
-                    tiles_to += u;
-                }
-            }
-            if (e < experts) {
-                first[e] = rows + rows_to - n;
-                tile0[e] = tiles + tiles_to - t;
-            }
-            rows += __shfl_sync(0xffffffff, rows_to, WARP - 1);
-            tiles += __shfl_sync(0xffffffff, tiles_to, WARP - 1);
-        }
-        if (threadIdx.x == 0)
-            groups[0] = tiles;
-    }
-    __syncthreads();
-    for (int e = (int)threadIdx.x; e < experts; e += GROUP_THREADS) {
-        for (int32_t at = 0, t = tile0[e]; at < count[e]; at += size, t++) {
-            groups[1 + TILE_INTS * t] = e;
-            groups[2 + TILE_INTS * t] = first[e] + at;
-            groups[3 + TILE_INTS * t] = min(size, count[e] - at);
-        }
-    }
-    __syncthreads();
-    for (int i = (int)threadIdx.x; i < choices; i += GROUP_THREADS)
-        sorted[atomicAdd(&first[id[i]], 1)] = i;
+    return (size_t)group_ints(r->max_rows * r->experts_k, r->experts) * sizeof(int32_t);
 }
 
 /* A tile: its expert and choices, -1 where there are fewer than f.size. False when there
@@ -777,8 +711,8 @@ static void inner(const struct td_cuda_ctx *c, const struct td_experts_args *a,
     f->groups = c->groups;
     f->id = few ? a->id : NULL;
     if (!few)
-        td_start(c, group, dim3(1), GROUP_THREADS, 0, a->id, f->rows, a->experts,
-                 f->size, f->most_tiles, c->groups);
+        start_group(
+            c, grouping{a->id, f->rows, a->experts, f->size, f->most_tiles, c->groups});
     if (few)
         run_inner(c, *f, *s);
     else
