@@ -3,14 +3,14 @@
  * The gated delta rule over prompts on tensor cores, in bf16 numerics, for key heads of 64
  * or 128 and value heads of whole COLS; see delta.cu for the rule and its symbols.
  *
- * All matrices but the state are held as two bf16 planes x = x0 + x1, and a product is
- * x0 y0 + x0 y1 + x1 y0: 16 bits of each factor. The state, sums, decays and the inverse
- * stay f32.
+ * What the state is made from is held as two bf16 planes x = x0 + x1, and a product is
+ * x0 y0 + x0 y1 + x1 y0: 16 bits of each factor. What only outputs are made from, q and M,
+ * is rounded. The state, sums, decays and the inverse stay f32.
  *
  * `prepare` leaves for each chunk what does not depend on the state, laid out as shared
- * memory wants it, so that `scan` copies it as it is: for every key head the planes of k,
- * then of q [2][64][dk]; for every value head the planes of T, then of M [2][64][64], then
- * G [64].
+ * memory wants it, so that `scan` copies it as it is: for every key head the planes of k
+ * [2][64][dk], then q [64][dk]; for every value head the planes of T [2][64][64], then M
+ * [64][64] and G [64]. Matrices lie in panels of 64 columns.
  *
  * `scan` walks over the chunks of a piece with COLS columns of a head's state: in f32 in
  * the registers of the warps, 16 rows of the state each, and as planes in shared memory.
@@ -24,23 +24,25 @@ enum {
     C = TD_CHUNK,
     THREADS = 256,
     WARPS = THREADS / WARP,
-    SQUARE = 2 * C * C, /* planes of T or M */
-    PITCH = C + 1
+    SQUARE = C * C,
+    SQUARES = 3 * SQUARE, /* planes of T, then M */
+    PITCH = C + 4,
+    HEADS = 4 /* of which a block of prepare() makes decays at a time */
 };
 
 struct work {
-    uint16_t *keys;  /* [chunk][n_k][k, q][2][64][dk] */
-    uint16_t *heads; /* [chunk][n_v] of SQUARE * 2 + 2 * C elements, G being f32 */
+    uint16_t *keys;  /* [chunk][n_k][k, k, q][64][dk] */
+    uint16_t *heads; /* [chunk][n_v] of SQUARES + 2 * C elements, G being f32 */
 };
 
 static __host__ __device__ int64_t key_record(int32_t dk)
 {
-    return (int64_t)4 * C * dk;
+    return (int64_t)3 * C * dk;
 }
 
 static __host__ __device__ int64_t head_record(void)
 {
-    return 2 * SQUARE + 2 * C;
+    return SQUARES + 2 * C;
 }
 
 /* Chunks of the forward at most. */
@@ -55,10 +57,10 @@ size_t td_cuda_planes_of_chunks(const struct td_reserve *r)
            (size_t)(r->n_k * key_record(r->dk) + r->n_v * head_record());
 }
 
-/* Element `at` of row r where rows are D elements, swizzled in pieces of 8. */
-template <int D> TD_DEVICE int wide_at(int r, int at)
+/* Element `at` of row r of C, in panels of 64 columns, swizzled in pieces of 8. */
+TD_DEVICE int wide_at(int r, int at)
 {
-    return r * D + ((at / 8 ^ (r & 7)) * 8 + at % 8);
+    return at / 64 * (C * 64) + r * 64 + ((at % 64 / 8 ^ (r & 7)) * 8 + at % 8);
 }
 
 /* The same of rows of COLS elements. */
@@ -93,6 +95,13 @@ TD_DEVICE void multiply(struct sums &to, const struct operand &a,
     td_mma(to.s[2], a.r[1], b.r[0][2 * n], b.r[0][2 * n + 1]);
 }
 
+/* The same where both are rounded. */
+TD_DEVICE void multiply_rounded(float (&to)[4], const uint32_t (&a)[4],
+                                const struct operand &b, int n)
+{
+    td_mma(to, a, b.r[0][2 * n], b.r[0][2 * n + 1]);
+}
+
 TD_DEVICE float sum_of(const struct sums &x, int e)
 {
     return x.s[0][e] + (x.s[1][e] + x.s[2][e]);
@@ -106,19 +115,26 @@ TD_DEVICE void load_a(struct operand &a, const uint16_t *x, int m0, int k0)
 #pragma unroll
     for (int p = 0; p < 2; p++)
         td_ldmatrix(a.r[p],
-                    x + p * C * D + wide_at<D>(m0 + lane % 16, k0 + lane / 16 * 8));
+                    x + p * C * D + wide_at(m0 + lane % 16, k0 + lane / 16 * 8));
 }
 
-/* The same of its transpose: m runs along the rows of D. */
+/* The same of a matrix [64][D]. */
+TD_DEVICE void load_rounded(uint32_t (&a)[4], const uint16_t *x, int m0, int k0)
+{
+    int lane = (int)threadIdx.x % WARP;
+    td_ldmatrix(a, x + wide_at(m0 + lane % 16, k0 + lane / 16 * 8));
+}
+
+/* The same as load_a() of its transpose: m runs along the rows of D. */
 template <int D>
 TD_DEVICE void load_at(struct operand &a, const uint16_t *x, int m0, int k0)
 {
     int lane = (int)threadIdx.x % WARP;
 #pragma unroll
     for (int p = 0; p < 2; p++)
-        td_ldmatrix_trans(a.r[p], x + p * C * D +
-                                      wide_at<D>(k0 + lane / 16 * 8 + lane % 8,
-                                                 m0 + lane / 8 % 2 * 8));
+        td_ldmatrix_trans(
+            a.r[p], x + p * C * D +
+                        wide_at(k0 + lane / 16 * 8 + lane % 8, m0 + lane / 8 % 2 * 8));
 }
 
 /* Rows k0 .. k0 + 16, columns n0 .. n0 + 16 of [2][rows][COLS]. */
@@ -149,155 +165,245 @@ TD_DEVICE int32_t chunks_before(const struct td_batch &b, int32_t seq)
 
 /* ---- prepare ---- */
 
-/* Memory of a block of prepare(). */
-template <int DK> struct prepare_shared {
-    uint16_t k[2 * C * DK], q[2 * C * DK]; /* as they go to work memory */
-    float A[C * PITCH], T[C * PITCH];
-    float G[C], beta[C];
+/* A lane's share of a row of a key head, as it is loaded. */
+template <bool FOUR> struct pick {
+    typedef float2 type;
 };
 
-/* Unit vectors of n rows as planes, zeros behind them; a warp a row. */
+template <> struct pick<true> {
+    typedef float4 type;
+};
+
+/* Memory of a block of prepare(). */
+template <int DK> struct prepare_shared {
+    uint16_t k[2 * C * DK], q[C * DK], squares[SQUARES]; /* as they go to work memory */
+    float A[C * PITCH];
+    float G[HEADS][C], beta[HEADS][C];
+};
+
+/* Unit vectors of n rows, zeros behind them; a warp a row, four rows at a time. */
 template <int DK>
 TD_DEVICE void load_units(const struct td_delta_args &a, int32_t row, int32_t n,
                           int32_t key_head, struct prepare_shared<DK> &s)
 {
-    const int E = DK / WARP;
+    const int E = DK / WARP, FOUR = 4;
+    using numbers = typename pick<E == 4>::type;
     int warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP;
-    for (int i = warp; i < C; i += WARPS) {
-        const float *q = row_of(a, row + min(i, n - 1)) + key_head * DK;
-        const float *k = q + (int64_t)a.n_k * DK;
-        float qv[E], kv[E], qq = 0.0f, kk = 0.0f;
+    for (int i0 = warp; i0 < C; i0 += FOUR * WARPS) {
+        union {
+            numbers v;
+            float x[E];
+        } q[FOUR], k[FOUR];
 #pragma unroll
-        for (int e = 0; e < E; e++) {
-            qv[e] = i < n ? q[E * lane + e] : 0.0f;
-            kv[e] = i < n ? k[E * lane + e] : 0.0f;
-            qq = fmaf(qv[e], qv[e], qq);
-            kk = fmaf(kv[e], kv[e], kk);
+        for (int j = 0; j < FOUR; j++) {
+            const float *from =
+                row_of(a, row + min(i0 + j * WARPS, n - 1)) + key_head * DK;
+            q[j].v = ((const numbers *)from)[lane];
+            k[j].v = ((const numbers *)(from + (int64_t)a.n_k * DK))[lane];
         }
-        float fq = 1.0f / sqrtf(td_warp_sum(qq) + 1e-6f) / sqrtf((float)DK);
-        float fk = 1.0f / sqrtf(td_warp_sum(kk) + 1e-6f);
 #pragma unroll
-        for (int e = 0; e < E; e += 2) {
-            int at = wide_at<DK>(i, E * lane + e);
-            store2(qv[e] * fq, qv[e + 1] * fq, s.q + at, C * DK);
-            store2(kv[e] * fk, kv[e + 1] * fk, s.k + at, C * DK);
+        for (int j = 0; j < FOUR; j++) {
+            int i = i0 + j * WARPS, at = wide_at(i, E * lane);
+            float qq = 0.0f, kk = 0.0f;
+#pragma unroll
+            for (int e = 0; e < E; e++) {
+                qq = fmaf(q[j].x[e], q[j].x[e], qq);
+                kk = fmaf(k[j].x[e], k[j].x[e], kk);
+            }
+            float fq =
+                i < n ? 1.0f / sqrtf(td_warp_sum(qq) + 1e-6f) / sqrtf((float)DK) : 0.0f;
+            float fk = i < n ? 1.0f / sqrtf(td_warp_sum(kk) + 1e-6f) : 0.0f;
+#pragma unroll
+            for (int e = 0; e < E; e += 2) {
+                *(uint32_t *)(s.q + at + e) =
+                    td_to_bf16x2(q[j].x[e] * fq, q[j].x[e + 1] * fq);
+                store2(k[j].x[e] * fk, k[j].x[e + 1] * fk, s.k + at + e, C * DK);
+            }
         }
     }
 }
 
-/* T = (I + A)^-1 for a strictly lower A, on and below the diagonal; four threads work on a
- * column, which depends on itself alone. Row col + r of the column is kept by the thread
- * whose part is r % 4. */
-TD_DEVICE void invert(const float *A, float *T)
+/* G and beta of up to HEADS heads from `head` on, a warp for each; zeros behind n rows. */
+template <int DK>
+TD_DEVICE void load_decays(const struct td_delta_args &a, int32_t row, int32_t n,
+                           int32_t head, int32_t heads, struct prepare_shared<DK> &s)
+{
+    int warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP;
+    if (warp >= heads)
+        return;
+    float sum[2];
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        int i = lane + WARP * h;
+        int64_t at = (int64_t)(row + i) * a.n_v + head + warp;
+        float x = i < n ? a.a[at] + a.dt_bias[head + warp] : 0.0f;
+        float log_decay = a.a_neg[head + warp] * (x > 20.0f ? x : log1pf(expf(x)));
+        sum[h] = i < n ? log_decay : 0.0f;
+        s.beta[warp][i] = i < n ? td_sigmoid(a.b[at]) : 0.0f;
+    }
+#pragma unroll
+    for (int d = 1; d < WARP; d *= 2) {
+        float lo = __shfl_up_sync(0xffffffff, sum[0], d);
+        float hi = __shfl_up_sync(0xffffffff, sum[1], d);
+        sum[0] += lane >= d ? lo : 0.0f;
+        sum[1] += lane >= d ? hi : 0.0f;
+    }
+    s.G[warp][lane] = sum[0];
+    s.G[warp][lane + WARP] = __shfl_sync(0xffffffff, sum[0], WARP - 1) + sum[1];
+}
+
+/* Planes of T = (I + A)^-1 diag(beta) for a strictly lower A; four threads work on a
+ * column, which depends on itself alone. Row 16 m + 4 p + e of it is kept by part p, as
+ * own[4 m + e]. */
+TD_DEVICE void invert(const float *A, const float *beta, uint16_t *T)
 {
     int col = (int)threadIdx.x / 4, part = (int)threadIdx.x % 4;
-    float own[C / 4] = {};
+    float own[C / 4] = {}, b = beta[col];
 #pragma unroll
-    for (int r = 0; r < C; r++) {
-        const float *row = A + min(col + r, C - 1) * PITCH + col + part;
-        float sum = 0.0f;
+    for (int i = 0; i < C; i++) {
+        float sum[4] = {};
 #pragma unroll
-        for (int m = 0; 4 * m < r; m++)
-            if (4 * m + part < r && col + r < C)
-                sum = fmaf(row[4 * m], own[m], sum);
-        sum += __shfl_xor_sync(0xffffffff, sum, 1);
-        sum += __shfl_xor_sync(0xffffffff, sum, 2);
-        float t = (r == 0 ? 1.0f : 0.0f) - sum;
-        own[r / 4] = r % 4 == part ? t : own[r / 4];
-        if (part == 0 && col + r < C)
-            T[(col + r) * PITCH + col] = t;
+        for (int m = 0; 16 * m < i; m++) {
+            float4 row = *(const float4 *)(A + i * PITCH + 16 * m + 4 * part);
+            sum[m] = fmaf(row.x, own[4 * m], sum[m]);
+            sum[m] = fmaf(row.y, own[4 * m + 1], sum[m]);
+            sum[m] = fmaf(row.z, own[4 * m + 2], sum[m]);
+            sum[m] = fmaf(row.w, own[4 * m + 3], sum[m]);
+        }
+        float all = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+        all += __shfl_xor_sync(0xffffffff, all, 1);
+        all += __shfl_xor_sync(0xffffffff, all, 2);
+        float t = (i == col ? 1.0f : 0.0f) - all;
+        float &mine = own[i / 16 * 4 + i % 4];
+        mine = i / 4 % 4 == part ? t : mine;
+    }
+#pragma unroll
+    for (int i = 0; i < C / 4; i++) {
+        float x = own[i] * b;
+        uint16_t *to = T + wide_at(i / 4 * 16 + 4 * part + i % 4, col);
+        to[0] = td_to_bf16(x);
+        to[SQUARE] = td_to_bf16(x - td_from_bf16(to[0]));
     }
 }
 
-/* A into shared memory, the planes of M to `to`. */
-template <int DK>
-TD_DEVICE void pair_products(struct prepare_shared<DK> &s, uint16_t *to)
+/* A warp's 16 x 32 of k k^T and q k^T. */
+struct pairs {
+    float kk[4][4], qk[4][4];
+};
+
+/* Where a lane's element e of n-tile n is. */
+TD_DEVICE void pair_place(int n, int e, int *i, int *j)
 {
     int warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP;
-    int m0 = warp % 4 * 16, half = warp / 4 * 32, g = lane / 4, c = lane % 4;
-    struct sums kk[4] = {}, qk[4] = {};
+    *i = warp % 4 * 16 + lane / 4 + 8 * (e / 2);
+    *j = warp / 4 * 32 + 8 * n + 2 * (lane % 4) + e % 2;
+}
+
+template <int DK>
+TD_DEVICE void pair_products(const struct prepare_shared<DK> &s, struct pairs &p)
+{
+    int warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP;
+    int m0 = warp % 4 * 16, half = warp / 4 * 32;
+    struct sums kk[4] = {};
+#pragma unroll
+    for (int n = 0; n < 4; n++)
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            p.qk[n][e] = 0.0f;
 #pragma unroll 2
     for (int k0 = 0; k0 < DK; k0 += 16) {
-        struct operand ka, qa;
+        struct operand ka;
+        uint32_t qa[4];
         load_a<DK>(ka, s.k, m0, k0);
-        load_a<DK>(qa, s.q, m0, k0);
+        load_rounded(qa, s.q, m0, k0);
 #pragma unroll
         for (int n = 0; n < 4; n += 2) {
             struct operand kb; /* rows of k are columns of its transpose */
 #pragma unroll
-            for (int p = 0; p < 2; p++)
-                td_ldmatrix(kb.r[p],
-                            s.k + p * C * DK +
-                                wide_at<DK>(half + 8 * n + lane / 16 * 8 + lane % 8,
-                                            k0 + lane / 8 % 2 * 8));
+            for (int plane = 0; plane < 2; plane++)
+                td_ldmatrix(kb.r[plane],
+                            s.k + plane * C * DK +
+                                wide_at(half + 8 * n + lane / 16 * 8 + lane % 8,
+                                        k0 + lane / 8 % 2 * 8));
 #pragma unroll
             for (int i = 0; i < 2; i++) {
                 multiply(kk[n + i], ka, kb, i);
-                multiply(qk[n + i], qa, kb, i);
+                multiply_rounded(p.qk[n + i], qa, kb, i);
             }
         }
     }
 #pragma unroll
     for (int n = 0; n < 4; n++)
 #pragma unroll
+        for (int e = 0; e < 4; e++)
+            p.kk[n][e] = sum_of(kk[n], e);
+}
+
+/* A and M of a head. */
+TD_DEVICE void weigh_pairs(const struct pairs &p, const float *G, const float *beta,
+                           float *A, uint16_t *M)
+{
+#pragma unroll
+    for (int n = 0; n < 4; n++)
+#pragma unroll
         for (int h = 0; h < 2; h++) {
-            int i = m0 + g + 8 * h, j = half + 8 * n + 2 * c;
-            float m[2];
+            int i, j;
+            float x[2], m[2];
+            pair_place(n, 2 * h, &i, &j);
 #pragma unroll
             for (int e = 0; e < 2; e++) {
-                float decay = j + e <= i ? expf(s.G[i] - s.G[j + e]) : 0.0f;
-                s.A[i * PITCH + j + e] =
-                    j + e < i ? s.beta[i] * sum_of(kk[n], 2 * h + e) * decay : 0.0f;
-                m[e] = sum_of(qk[n], 2 * h + e) * decay;
+                float decay = j + e <= i ? expf(G[i] - G[j + e]) : 0.0f;
+                x[e] = j + e < i ? beta[i] * p.kk[n][2 * h + e] * decay : 0.0f;
+                m[e] = p.qk[n][2 * h + e] * decay;
             }
-            store2(m[0], m[1], to + wide_at<C>(i, j), C * C);
+            *(float2 *)(A + i * PITCH + j) = make_float2(x[0], x[1]);
+            *(uint32_t *)(M + wide_at(i, j)) = td_to_bf16x2(m[0], m[1]);
         }
 }
 
-/* A block for each chunk and value head. */
+/* 16 bytes a thread, as many as there are. */
+TD_DEVICE void write_out(void *to, const void *from, int bytes)
+{
+    for (int i = (int)threadIdx.x; i < bytes / 16; i += THREADS)
+        ((uint4 *)to)[i] = ((const uint4 *)from)[i];
+}
+
+/* A block for each chunk and key head: pairs of keys are the same for all value heads that
+ * share it. */
 template <int DK>
 static __global__ void __launch_bounds__(THREADS, 2)
     prepare(const struct td_delta_args a, const struct td_batch b, const struct work w)
 {
     extern __shared__ uint4 shared[];
     struct prepare_shared<DK> &s = *(struct prepare_shared<DK> *)shared;
-    int32_t row, n, head = (int32_t)blockIdx.y, t = (int32_t)threadIdx.x;
+    int32_t row, n, key_head = (int32_t)blockIdx.y, t = (int32_t)threadIdx.x;
     int32_t group = a.n_v / a.n_k, chunk = (int32_t)blockIdx.x;
+    struct pairs p;
     td_wait();
     if (!td_find_chunk(b, chunk, &row, &n))
         return;
-    uint16_t *to = w.heads + ((int64_t)chunk * a.n_v + head) * head_record();
-    load_units<DK>(a, row, n, head / group, s);
-    if (t < C) {
-        float x =
-            t < n ? a.a[(int64_t)(row + t) * a.n_v + head] + a.dt_bias[head] : 0.0f;
-        float log_decay = a.a_neg[head] * (x > 20.0f ? x : log1pf(expf(x)));
-        s.G[t] = t < n ? log_decay : 0.0f;
-        s.beta[t] = t < n ? td_sigmoid(a.b[(int64_t)(row + t) * a.n_v + head]) : 0.0f;
+    load_units<DK>(a, row, n, key_head, s);
+    load_decays<DK>(a, row, n, key_head * group, min(group, (int32_t)HEADS), s);
+    __syncthreads();
+    write_out(w.keys + ((int64_t)chunk * a.n_k + key_head) * key_record(DK), s.k,
+              (int)(key_record(DK) * sizeof(uint16_t))); /* q follows k */
+    pair_products<DK>(s, p);
+    for (int32_t i = 0; i < group; i++) {
+        int32_t at = i % HEADS, head = key_head * group + i;
+        uint16_t *to = w.heads + ((int64_t)chunk * a.n_v + head) * head_record();
+        if (at == 0 && i > 0) {
+            load_decays<DK>(a, row, n, head, min(group - i, (int32_t)HEADS), s);
+            __syncthreads();
+        }
+        weigh_pairs(p, s.G[at], s.beta[at], s.A, s.squares + 2 * SQUARE);
+        __syncthreads();
+        invert(s.A, s.beta[at], s.squares);
+        __syncthreads();
+        write_out(to, s.squares, SQUARES * (int)sizeof(uint16_t));
+        if (t < C)
+            ((float *)(to + SQUARES))[t] = s.G[at][t];
+        __syncthreads();
     }
-    __syncthreads();
-    if (t == 0)
-        for (int i = 1; i < C; i++)
-            s.G[i] += s.G[i - 1];
-    __syncthreads();
-    pair_products<DK>(s, to + SQUARE);
-    __syncthreads();
-    invert(s.A, s.T);
-    __syncthreads();
-    for (int i = 2 * t; i < C * C; i += 2 * THREADS) {
-        int r = i / C, j = i % C;
-        float x = j <= r ? s.T[r * PITCH + j] * s.beta[j] : 0.0f;
-        float y = j + 1 <= r ? s.T[r * PITCH + j + 1] * s.beta[j + 1] : 0.0f;
-        store2(x, y, to + wide_at<C>(r, j), C * C);
-    }
-    if (t < C)
-        ((float *)(to + 2 * SQUARE))[t] = s.G[t];
-    if (head % group)
-        return;
-    uint4 *keys =
-        (uint4 *)(w.keys + ((int64_t)chunk * a.n_k + head / group) * key_record(DK));
-    for (int i = t; i < 4 * C * DK / 8; i += THREADS)
-        keys[i] = ((const uint4 *)s.k)[i]; /* q follows k */
 }
 
 /* ---- scan ---- */
@@ -305,12 +411,11 @@ static __global__ void __launch_bounds__(THREADS, 2)
 /* Memory of a block. */
 template <int DK, bool RICH> struct scan_shared {
     struct {
-        uint16_t k[2 * C * DK], q[2 * C * DK];
-        uint16_t
-            TM[RICH ? 2 * SQUARE : 2 * SQUARE - 2 * C * DK + 8]; /* else from q on */
+        uint16_t k[2 * C * DK], q[C * DK];
+        uint16_t TM[RICH ? SQUARES : SQUARES - C * DK + 8]; /* else from q on */
         float G[C];
     } stage[RICH ? 2 : 1];
-    uint16_t S[2 * DK * COLS], X[2 * C * COLS], U[2 * C * COLS];
+    uint16_t S[2 * DK * COLS], X[2 * C * COLS], U[C * COLS];
 };
 
 TD_DEVICE void copy(void *to, const void *from, int bytes)
@@ -374,20 +479,6 @@ TD_DEVICE void update_state(struct state &st, const uint16_t *k, const uint16_t 
             st.s[n][e] = fmaf(st.s[n][e], decay, sum_of(sum[n], e));
 }
 
-/* out[2] += rows m0 .. m0 + 16 of [2][64][64] times columns n0 .. n0 + 16 of [2][64][COLS]. */
-TD_DEVICE void square_product(struct sums (&out)[2], const uint16_t *square,
-                              const uint16_t *x, int m0, int n0)
-{
-#pragma unroll
-    for (int k0 = 0; k0 < C; k0 += 16) {
-        struct operand a, b;
-        load_a<C>(a, square, m0, k0);
-        load_b(b, x, C, k0, n0);
-        multiply(out[0], a, b, 0);
-        multiply(out[1], a, b, 1);
-    }
-}
-
 /* What a block works on. */
 struct place {
     int32_t head, col0, chunk; /* chunk: of the whole forward */
@@ -405,8 +496,8 @@ TD_DEVICE void load_chunk(const struct td_delta_args &a, const struct work &w,
     const uint16_t *head = w.heads + ((int64_t)chunk * a.n_v + p.head) * head_record();
     copy(stage.k, keys, (int)(key_record(DK) * sizeof(uint16_t)));
     if (RICH)
-        copy(stage.TM, head, (int)(2 * SQUARE * sizeof(uint16_t)));
-    copy(stage.G, head + 2 * SQUARE, C * (int)sizeof(float));
+        copy(stage.TM, head, (int)(SQUARES * sizeof(uint16_t)));
+    copy(stage.G, head + SQUARES, C * (int)sizeof(float));
     td_copy_commit();
 }
 
@@ -419,8 +510,9 @@ TD_DEVICE void scan_chunk(const struct td_delta_args &a, const struct work &w,
     auto &stage = s.stage[RICH ? p.chunk % 2 : 0];
     int warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP;
     int m0 = warp % 4 * 16, n0 = warp / 4 * 16, g = lane / 4, c = lane % 4;
-    const uint16_t *T = RICH ? stage.TM : stage.q, *M = T + SQUARE;
-    struct sums ks[2] = {}, qs[2] = {};
+    const uint16_t *T = RICH ? stage.TM : stage.q, *M = T + 2 * SQUARE;
+    struct sums ks[2] = {};
+    float qs[2][4] = {};
     float2 v[2][2]; /* half, n-tile */
 #pragma unroll
     for (int h = 0; h < 2; h++)
@@ -435,21 +527,22 @@ TD_DEVICE void scan_chunk(const struct td_delta_args &a, const struct work &w,
         }
 #pragma unroll 2
     for (int k0 = 0; k0 < DK; k0 += 16) {
-        struct operand ka, qa, sb;
+        struct operand ka, sb;
+        uint32_t qa[4];
         load_a<DK>(ka, stage.k, m0, k0);
-        load_a<DK>(qa, stage.q, m0, k0);
+        load_rounded(qa, stage.q, m0, k0);
         load_b(sb, s.S, DK, k0, n0);
 #pragma unroll
         for (int n = 0; n < 2; n++) {
             multiply(ks[n], ka, sb, n);
-            multiply(qs[n], qa, sb, n);
+            multiply_rounded(qs[n], qa, sb, n);
         }
     }
     float G[2] = {stage.G[m0 + g], stage.G[m0 + g + 8]}, last = stage.G[p.n - 1];
     if (!RICH) {
         __syncthreads(); /* all are done with q */
         copy(stage.q, w.heads + ((int64_t)p.chunk * a.n_v + p.head) * head_record(),
-             (int)(2 * SQUARE * sizeof(uint16_t)));
+             (int)(SQUARES * sizeof(uint16_t)));
         td_copy_commit();
     }
 #pragma unroll
@@ -465,8 +558,16 @@ TD_DEVICE void scan_chunk(const struct td_delta_args &a, const struct work &w,
     if (!RICH)
         td_copy_wait<0>();
     __syncthreads();
-    struct sums u[2] = {}, mu[2] = {};
-    square_product(u, T, s.X, m0, n0);
+    struct sums u[2] = {};
+    float mu[2][4] = {};
+#pragma unroll
+    for (int k0 = 0; k0 < C; k0 += 16) {
+        struct operand ta, xb;
+        load_a<C>(ta, T, m0, k0);
+        load_b(xb, s.X, C, k0, n0);
+        multiply(u[0], ta, xb, 0);
+        multiply(u[1], ta, xb, 1);
+    }
     __syncthreads(); /* all are done with X */
 #pragma unroll
     for (int h = 0; h < 2; h++)
@@ -475,11 +576,18 @@ TD_DEVICE void scan_chunk(const struct td_delta_args &a, const struct work &w,
             int i = m0 + g + 8 * h, at = cols_at(i, n0 + 8 * n + 2 * c);
             float rest = i < p.n ? expf(last - G[h]) : 0.0f;
             float x = sum_of(u[n], 2 * h), y = sum_of(u[n], 2 * h + 1);
-            store2(x, y, s.U + at, C * COLS);
+            *(uint32_t *)(s.U + at) = td_to_bf16x2(x, y);
             store2(x * rest, y * rest, s.X + at, C * COLS);
         }
     __syncthreads();
-    square_product(mu, M, s.U, m0, n0);
+#pragma unroll
+    for (int k0 = 0; k0 < C; k0 += 16) {
+        uint32_t ma[4], ub[4];
+        load_rounded(ma, M, m0, k0);
+        td_ldmatrix_trans(ub, s.U + cols_at(k0 + lane % 16, n0 + lane / 16 * 8));
+        td_mma(mu[0], ma, ub[0], ub[1]);
+        td_mma(mu[1], ma, ub[2], ub[3]);
+    }
     update_state<DK>(st, stage.k, s.X, expf(last));
     store_state<DK>(st, s.S); /* not read until the next chunk */
 #pragma unroll
@@ -491,9 +599,8 @@ TD_DEVICE void scan_chunk(const struct td_delta_args &a, const struct work &w,
             if (i < p.n)
                 *(float2 *)(a.y + ((int64_t)(p.row + i) * a.n_v + p.head) * a.dv +
                             p.col0 + n0 + 8 * n + 2 * c) =
-                    make_float2(fmaf(decay, sum_of(qs[n], 2 * h), sum_of(mu[n], 2 * h)),
-                                fmaf(decay, sum_of(qs[n], 2 * h + 1),
-                                     sum_of(mu[n], 2 * h + 1)));
+                    make_float2(fmaf(decay, qs[n][2 * h], mu[n][2 * h]),
+                                fmaf(decay, qs[n][2 * h + 1], mu[n][2 * h + 1]));
         }
 }
 
@@ -563,7 +670,7 @@ static void run(const struct td_cuda_ctx *c, const struct td_delta_args *a)
     int64_t most = (b->rows - b->n_decode) / C + b->n_prefill;
     struct work w = {(uint16_t *)c->chunks,
                      (uint16_t *)c->chunks + most * a->n_k * key_record(DK)};
-    dim3 chunks((unsigned)most, (unsigned)a->n_v);
+    dim3 chunks((unsigned)most, (unsigned)a->n_k);
     dim3 pieces((unsigned)(a->dv / COLS), (unsigned)a->n_v, (unsigned)b->n_prefill);
     td_start(c, prepare<DK>, chunks, THREADS, sizeof(struct prepare_shared<DK>), *a, *b,
              w);
