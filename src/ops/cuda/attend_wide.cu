@@ -11,18 +11,16 @@
  * block before, and makes the weights of the former while the tensor cores are busy with
  * the latter.
  *
- * Queries, keys and values lie in panels of 64 elements, rows of 128 bytes of which eight
- * are a swizzled whole: piece p of row r lies at place p ^ r % 8.
+ * Queries, keys and values lie in panels (panels.cuh).
  */
 #include "ops/cuda/attend.cuh"
-#include "ops/cuda/warpgroup.cuh"
+#include "ops/cuda/panels.cuh"
 
 enum {
     T = TD_KV_BLOCK,
     ROWS = 64, /* of a warpgroup */
     GROUPS = 2,
-    PANEL = 64, /* elements of a panel's rows */
-    RING = 4,   /* keys, values, keys, values */
+    RING = 4, /* keys, values, keys, values */
     FEED_AHEAD = 2,
     FEED_REGISTERS = 40,
     WORK_REGISTERS = 232
@@ -35,95 +33,7 @@ template <int D> struct wide_shared {
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-/* ---- the multiplying instructions ---- */
-
-#define TD_D4(d, i)  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
-#define TD_D16(d, i) TD_D4(d, i), TD_D4(d, i + 4), TD_D4(d, i + 8), TD_D4(d, i + 12)
-#define TD_S16_0     "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
-#define TD_S16_1     "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
-#define TD_S16_2     "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
-#define TD_S16_3     "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
-#define TD_S16_4     "%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79"
-#define TD_S16_5     "%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95"
-#define TD_S16_6                                                                       \
-    "%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111"
-#define TD_S16_7                                                                       \
-    "%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
-#define TD_MMA(n) "wgmma.mma_async.sync.aligned.m64n" n "k16.f32.bf16.bf16 "
-
-/* s[64 x 64] = a[64 x 16] b[16 x 64] + (adds ? s : 0); both operands described, elements
- * of a row along k. */
-TD_DEVICE void scores_mma(float (&s)[32], uint64_t a, uint64_t b, int adds)
-{
-    asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %34, 0;\n\t" TD_MMA(
-                     "64") "{" TD_S16_0 "," TD_S16_1 "}, %32, %33, p, 1, 1, 0, 0;\n\t}"
-                 : TD_D16(s, 0), TD_D16(s, 16)
-                 : "l"(a), "l"(b), "r"(adds));
-}
-
-/* out[64 x 2 R] += a[64 x 16] b[16 x 2 R]; elements of b's rows along the latter. */
-TD_DEVICE void values_mma(float (&d)[32], const uint32_t *a, uint64_t b)
-{
-    asm volatile(TD_MMA("64") "{" TD_S16_0 "," TD_S16_1
-                              "}, {%32,%33,%34,%35}, %36, 1, 1, 1, 1;"
-                 : TD_D16(d, 0), TD_D16(d, 16)
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
-}
-
-TD_DEVICE void values_mma(float (&d)[64], const uint32_t *a, uint64_t b)
-{
-    asm volatile(TD_MMA("128") "{" TD_S16_0 "," TD_S16_1 "," TD_S16_2 "," TD_S16_3
-                               "}, {%64,%65,%66,%67}, %68, 1, 1, 1, 1;"
-                 : TD_D16(d, 0), TD_D16(d, 16), TD_D16(d, 32), TD_D16(d, 48)
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
-}
-
-TD_DEVICE void values_mma(float (&d)[128], const uint32_t *a, uint64_t b)
-{
-    asm volatile(TD_MMA("256") "{" TD_S16_0 "," TD_S16_1 "," TD_S16_2 "," TD_S16_3
-                               "," TD_S16_4 "," TD_S16_5 "," TD_S16_6 "," TD_S16_7
-                               "}, {%128,%129,%130,%131}, %132, 1, 1, 1, 1;"
-                 : TD_D16(d, 0), TD_D16(d, 16), TD_D16(d, 32), TD_D16(d, 48),
-                   TD_D16(d, 64), TD_D16(d, 80), TD_D16(d, 96), TD_D16(d, 112)
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
-}
-
-#undef TD_D4
-#undef TD_D16
-#undef TD_S16_0
-#undef TD_S16_1
-#undef TD_S16_2
-#undef TD_S16_3
-#undef TD_S16_4
-#undef TD_S16_5
-#undef TD_S16_6
-#undef TD_S16_7
-#undef TD_MMA
-
-/* Panels of 64 rows; `step` bytes lie between them where the instruction needs more than
- * one. */
-TD_DEVICE uint64_t panel_descriptor(uint32_t at)
-{
-    const uint64_t eight = 8 * PANEL * 2 >> 4, panel = T * PANEL * 2 >> 4;
-    return (uint64_t)(at >> 4 & 0x3fff) | panel << 16 | eight << 32 | (uint64_t)1 << 62;
-}
-
-/* Values are what they are only now. */
-template <int N> TD_DEVICE void settle(float (&x)[N])
-{
-#pragma unroll
-    for (int i = 0; i < N; i++)
-        asm volatile("" : "+f"(x[i])::"memory");
-}
-
 /* ---- feeder ---- */
-
-/* Element `at` of row r of panels of 64 rows. */
-TD_DEVICE int panel_at(int r, int at)
-{
-    return at / PANEL * (64 * PANEL) + r * PANEL +
-           ((at % PANEL / 8 ^ (r & 7)) * 8 + at % 8);
-}
 
 /* Asks for a block of keys or values; rows behind `count` become zeros. */
 template <int D>
@@ -134,7 +44,7 @@ TD_DEVICE void feed_block(const uint16_t *from, int32_t count, uint16_t *to)
 #pragma unroll
     for (int i = 0; i < T * pieces / GROUP; i++) {
         int r = r0 + i * (GROUP / pieces);
-        td_copy16(to + panel_at(r, at), from + r * D + at, r < count);
+        td_copy16(to + td_panel_at(r, at), from + r * D + at, r < count);
     }
 }
 
@@ -239,7 +149,7 @@ TD_DEVICE void load_queries(const struct td_attend &a, int64_t row0, int32_t hea
         float4 x = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
         if (r < n)
             x = *(const float4 *)&a.qg[((row0 + r) * a.n_heads + head) * 2 * D + at];
-        *(uint2 *)(q + panel_at(r, at)) =
+        *(uint2 *)(q + td_panel_at(r, at)) =
             make_uint2(td_to_bf16x2(x.x, x.y), td_to_bf16x2(x.z, x.w));
     }
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -295,15 +205,13 @@ template <int D> struct walk {
     TD_DEVICE_MEMBER void scores(int32_t j, float (&to)[32]) const
     {
         wait(j, 0);
-        uint64_t x = panel_descriptor(q);
-        uint64_t y = panel_descriptor(td_shared_at(s.ring[j % 2 * 2]));
-        settle(to);
+        uint64_t x = td_panel_descriptor(q);
+        uint64_t y = td_panel_descriptor(td_shared_at(s.ring[j % 2 * 2]));
+        td_settle(to);
         td_group_fence();
 #pragma unroll
-        for (int step = 0; step < D / 16; step++) {
-            const int at = (step / 4 * (64 * PANEL * 2) + step % 4 * 32) >> 4;
-            scores_mma(to, x + at, y + at, step != 0);
-        }
+        for (int step = 0; step < D / 16; step++)
+            td_panel_mma(to, td_panel_step(x, step), td_panel_step(y, step), step != 0);
         td_group_commit();
     }
 
@@ -312,12 +220,12 @@ template <int D> struct walk {
                                  float (&out)[D / 2]) const
     {
         wait(j, 1);
-        uint64_t y = panel_descriptor(td_shared_at(s.ring[j % 2 * 2 + 1]));
-        settle(out);
+        uint64_t y = td_panel_descriptor(td_shared_at(s.ring[j % 2 * 2 + 1]));
+        td_settle(out);
         td_group_fence();
 #pragma unroll
         for (int step = 0; step < T / 16; step++)
-            values_mma(out, p + 4 * step, y + (step * (16 * PANEL * 2) >> 4));
+            td_panel_mma_rows(out, p + 4 * step, td_panel_rows(y, step));
         td_group_commit();
     }
 };
@@ -350,7 +258,7 @@ TD_DEVICE void work(const struct td_attend &a, const struct td_batch &b, int64_t
         td_group_sync(group + 1);
         w.scores(0, x);
         td_group_wait<0>();
-        settle(x);
+        td_settle(x);
         w.release(0, 0);
         weights_of(x, 0, first < T - 1, factor, r);
         weight_words(x, p);
@@ -358,11 +266,11 @@ TD_DEVICE void work(const struct td_attend &a, const struct td_batch &b, int64_t
             w.scores(j, x);
             w.values(j - 1, p, out);
             td_group_wait<1>();
-            settle(x);
+            td_settle(x);
             w.release(j, 0);
             weights_of(x, j * T, first < j * T + T - 1, factor, r);
             td_group_wait<0>();
-            settle(out);
+            td_settle(out);
             w.release(j - 1, 1);
 #pragma unroll
             for (int i = 0; i < D / 2; i++)
@@ -371,7 +279,7 @@ TD_DEVICE void work(const struct td_attend &a, const struct td_batch &b, int64_t
         }
         w.values(own - 1, p, out);
         td_group_wait<0>();
-        settle(out);
+        td_settle(out);
         w.release(own - 1, 1);
 #pragma unroll
         for (int h = 0; h < 2; h++) {

@@ -10,40 +10,22 @@
  * `prepare` leaves for each chunk what does not depend on the state, laid out as shared
  * memory wants it, so that `scan` copies it as it is: for every key head the planes of k
  * [2][64][dk], then q [64][dk]; for every value head the planes of T [2][64][64], then M
- * [64][64] and G [64]. Matrices lie in panels of 64 columns.
+ * [64][64], exp(G) and exp(G_last - G) [64]. Matrices lie in panels (panels.cuh).
  *
  * `scan` walks over the chunks of a piece with COLS columns of a head's state: in f32 in
  * the registers of the warps, 16 rows of the state each, and as planes in shared memory.
  * With RICH shared memory the next chunk is on its way while one is computed; without, T
  * and M take the place of q when that is done.
  */
-#include "ops/cuda/planes.cuh"
+#include "ops/cuda/chunks.cuh"
 
 enum {
     COLS = 32,
-    C = TD_CHUNK,
     THREADS = 256,
     WARPS = THREADS / WARP,
-    SQUARE = C * C,
-    SQUARES = 3 * SQUARE, /* planes of T, then M */
     PITCH = C + 4,
     HEADS = 4 /* of which a block of prepare() makes decays at a time */
 };
-
-struct work {
-    uint16_t *keys;  /* [chunk][n_k][k, k, q][64][dk] */
-    uint16_t *heads; /* [chunk][n_v] of SQUARES + 2 * C elements, G being f32 */
-};
-
-static __host__ __device__ int64_t key_record(int32_t dk)
-{
-    return (int64_t)3 * C * dk;
-}
-
-static __host__ __device__ int64_t head_record(void)
-{
-    return SQUARES + 2 * C;
-}
 
 /* Chunks of the forward at most. */
 static int64_t most_chunks(const struct td_reserve *r)
@@ -54,16 +36,10 @@ static int64_t most_chunks(const struct td_reserve *r)
 size_t td_cuda_planes_of_chunks(const struct td_reserve *r)
 {
     return sizeof(uint16_t) * (size_t)most_chunks(r) *
-           (size_t)(r->n_k * key_record(r->dk) + r->n_v * head_record());
+           (size_t)(r->n_k * td_key_record(r->dk) + r->n_v * td_head_record());
 }
 
-/* Element `at` of row r of C, in panels of 64 columns, swizzled in pieces of 8. */
-TD_DEVICE int wide_at(int r, int at)
-{
-    return at / 64 * (C * 64) + r * 64 + ((at % 64 / 8 ^ (r & 7)) * 8 + at % 8);
-}
-
-/* The same of rows of COLS elements. */
+/* Element `at` of row r where rows are COLS elements, swizzled in pieces of 8. */
 TD_DEVICE int cols_at(int r, int at)
 {
     return r * COLS + ((at / 8 ^ (r >> 1 & 3)) * 8 + at % 8);
@@ -115,14 +91,14 @@ TD_DEVICE void load_a(struct operand &a, const uint16_t *x, int m0, int k0)
 #pragma unroll
     for (int p = 0; p < 2; p++)
         td_ldmatrix(a.r[p],
-                    x + p * C * D + wide_at(m0 + lane % 16, k0 + lane / 16 * 8));
+                    x + p * C * D + td_panel_at(m0 + lane % 16, k0 + lane / 16 * 8));
 }
 
 /* The same of a matrix [64][D]. */
 TD_DEVICE void load_rounded(uint32_t (&a)[4], const uint16_t *x, int m0, int k0)
 {
     int lane = (int)threadIdx.x % WARP;
-    td_ldmatrix(a, x + wide_at(m0 + lane % 16, k0 + lane / 16 * 8));
+    td_ldmatrix(a, x + td_panel_at(m0 + lane % 16, k0 + lane / 16 * 8));
 }
 
 /* The same as load_a() of its transpose: m runs along the rows of D. */
@@ -132,9 +108,9 @@ TD_DEVICE void load_at(struct operand &a, const uint16_t *x, int m0, int k0)
     int lane = (int)threadIdx.x % WARP;
 #pragma unroll
     for (int p = 0; p < 2; p++)
-        td_ldmatrix_trans(
-            a.r[p], x + p * C * D +
-                        wide_at(k0 + lane / 16 * 8 + lane % 8, m0 + lane / 8 % 2 * 8));
+        td_ldmatrix_trans(a.r[p], x + p * C * D +
+                                      td_panel_at(k0 + lane / 16 * 8 + lane % 8,
+                                                  m0 + lane / 8 % 2 * 8));
 }
 
 /* Rows k0 .. k0 + 16, columns n0 .. n0 + 16 of [2][rows][COLS]. */
@@ -145,22 +121,6 @@ TD_DEVICE void load_b(struct operand &b, const uint16_t *x, int rows, int k0, in
     for (int p = 0; p < 2; p++)
         td_ldmatrix_trans(b.r[p], x + p * rows * COLS +
                                       cols_at(k0 + lane % 16, n0 + lane / 16 * 8));
-}
-
-/* ---- what a row offers ---- */
-
-TD_DEVICE const float *row_of(const struct td_delta_args &a, int64_t row)
-{
-    return a.c + row * (2 * (int64_t)a.n_k * a.dk + (int64_t)a.n_v * a.dv);
-}
-
-/* Chunks before piece `seq`. */
-TD_DEVICE int32_t chunks_before(const struct td_batch &b, int32_t seq)
-{
-    int32_t n = 0;
-    for (int32_t s = b.n_decode; s < seq; s++)
-        n += (b.row0[s + 1] - b.row0[s] + C - 1) / C;
-    return n;
 }
 
 /* ---- prepare ---- */
@@ -197,13 +157,13 @@ TD_DEVICE void load_units(const struct td_delta_args &a, int32_t row, int32_t n,
 #pragma unroll
         for (int j = 0; j < FOUR; j++) {
             const float *from =
-                row_of(a, row + min(i0 + j * WARPS, n - 1)) + key_head * DK;
+                td_chunk_row(a, row + min(i0 + j * WARPS, n - 1)) + key_head * DK;
             q[j].v = ((const numbers *)from)[lane];
             k[j].v = ((const numbers *)(from + (int64_t)a.n_k * DK))[lane];
         }
 #pragma unroll
         for (int j = 0; j < FOUR; j++) {
-            int i = i0 + j * WARPS, at = wide_at(i, E * lane);
+            int i = i0 + j * WARPS, at = td_panel_at(i, E * lane);
             float qq = 0.0f, kk = 0.0f;
 #pragma unroll
             for (int e = 0; e < E; e++) {
@@ -280,7 +240,7 @@ TD_DEVICE void invert(const float *A, const float *beta, uint16_t *T)
 #pragma unroll
     for (int i = 0; i < C / 4; i++) {
         float x = own[i] * b;
-        uint16_t *to = T + wide_at(i / 4 * 16 + 4 * part + i % 4, col);
+        uint16_t *to = T + td_panel_at(i / 4 * 16 + 4 * part + i % 4, col);
         to[0] = td_to_bf16(x);
         to[SQUARE] = td_to_bf16(x - td_from_bf16(to[0]));
     }
@@ -323,8 +283,8 @@ TD_DEVICE void pair_products(const struct prepare_shared<DK> &s, struct pairs &p
             for (int plane = 0; plane < 2; plane++)
                 td_ldmatrix(kb.r[plane],
                             s.k + plane * C * DK +
-                                wide_at(half + 8 * n + lane / 16 * 8 + lane % 8,
-                                        k0 + lane / 8 % 2 * 8));
+                                td_panel_at(half + 8 * n + lane / 16 * 8 + lane % 8,
+                                            k0 + lane / 8 % 2 * 8));
 #pragma unroll
             for (int i = 0; i < 2; i++) {
                 multiply(kk[n + i], ka, kb, i);
@@ -357,7 +317,7 @@ TD_DEVICE void weigh_pairs(const struct pairs &p, const float *G, const float *b
                 m[e] = p.qk[n][2 * h + e] * decay;
             }
             *(float2 *)(A + i * PITCH + j) = make_float2(x[0], x[1]);
-            *(uint32_t *)(M + wide_at(i, j)) = td_to_bf16x2(m[0], m[1]);
+            *(uint32_t *)(M + td_panel_at(i, j)) = td_to_bf16x2(m[0], m[1]);
         }
 }
 
@@ -372,7 +332,8 @@ TD_DEVICE void write_out(void *to, const void *from, int bytes)
  * share it. */
 template <int DK>
 static __global__ void __launch_bounds__(THREADS, 2)
-    prepare(const struct td_delta_args a, const struct td_batch b, const struct work w)
+    prepare(const struct td_delta_args a, const struct td_batch b,
+            const struct td_chunk_work w)
 {
     extern __shared__ uint4 shared[];
     struct prepare_shared<DK> &s = *(struct prepare_shared<DK> *)shared;
@@ -385,12 +346,12 @@ static __global__ void __launch_bounds__(THREADS, 2)
     load_units<DK>(a, row, n, key_head, s);
     load_decays<DK>(a, row, n, key_head * group, min(group, (int32_t)HEADS), s);
     __syncthreads();
-    write_out(w.keys + ((int64_t)chunk * a.n_k + key_head) * key_record(DK), s.k,
-              (int)(key_record(DK) * sizeof(uint16_t))); /* q follows k */
+    write_out(w.keys + ((int64_t)chunk * a.n_k + key_head) * td_key_record(DK), s.k,
+              (int)(td_key_record(DK) * sizeof(uint16_t))); /* q follows k */
     pair_products<DK>(s, p);
     for (int32_t i = 0; i < group; i++) {
         int32_t at = i % HEADS, head = key_head * group + i;
-        uint16_t *to = w.heads + ((int64_t)chunk * a.n_v + head) * head_record();
+        uint16_t *to = w.heads + ((int64_t)chunk * a.n_v + head) * td_head_record();
         if (at == 0 && i > 0) {
             load_decays<DK>(a, row, n, head, min(group - i, (int32_t)HEADS), s);
             __syncthreads();
@@ -400,8 +361,9 @@ static __global__ void __launch_bounds__(THREADS, 2)
         invert(s.A, s.beta[at], s.squares);
         __syncthreads();
         write_out(to, s.squares, SQUARES * (int)sizeof(uint16_t));
-        if (t < C)
-            ((float *)(to + SQUARES))[t] = s.G[at][t];
+        if (t < 2 * C)
+            ((float *)(to + SQUARES))[t] =
+                expf(t < C ? s.G[at][t] : s.G[at][C - 1] - s.G[at][t - C]);
         __syncthreads();
     }
 }
@@ -413,7 +375,7 @@ template <int DK, bool RICH> struct scan_shared {
     struct {
         uint16_t k[2 * C * DK], q[C * DK];
         uint16_t TM[RICH ? SQUARES : SQUARES - C * DK + 8]; /* else from q on */
-        float G[C];
+        float decay[C], rest[C];
     } stage[RICH ? 2 : 1];
     uint16_t S[2 * DK * COLS], X[2 * C * COLS], U[C * COLS];
 };
@@ -486,24 +448,26 @@ struct place {
 };
 
 template <int DK, bool RICH>
-TD_DEVICE void load_chunk(const struct td_delta_args &a, const struct work &w,
+TD_DEVICE void load_chunk(const struct td_delta_args &a, const struct td_chunk_work &w,
                           const struct place &p, int32_t chunk,
                           struct scan_shared<DK, RICH> &s)
 {
     auto &stage = s.stage[RICH ? chunk % 2 : 0];
     const uint16_t *keys =
-        w.keys + ((int64_t)chunk * a.n_k + p.head / (a.n_v / a.n_k)) * key_record(DK);
-    const uint16_t *head = w.heads + ((int64_t)chunk * a.n_v + p.head) * head_record();
-    copy(stage.k, keys, (int)(key_record(DK) * sizeof(uint16_t)));
+        w.keys +
+        ((int64_t)chunk * a.n_k + p.head / (a.n_v / a.n_k)) * td_key_record(DK);
+    const uint16_t *head =
+        w.heads + ((int64_t)chunk * a.n_v + p.head) * td_head_record();
+    copy(stage.k, keys, (int)(td_key_record(DK) * sizeof(uint16_t)));
     if (RICH)
         copy(stage.TM, head, (int)(SQUARES * sizeof(uint16_t)));
-    copy(stage.G, head + SQUARES, C * (int)sizeof(float));
+    copy(stage.decay, head + SQUARES, 2 * C * (int)sizeof(float)); /* and rest */
     td_copy_commit();
 }
 
 /* One chunk: outputs to y, the state moves on. */
 template <int DK, bool RICH>
-TD_DEVICE void scan_chunk(const struct td_delta_args &a, const struct work &w,
+TD_DEVICE void scan_chunk(const struct td_delta_args &a, const struct td_chunk_work &w,
                           const struct place &p, struct scan_shared<DK, RICH> &s,
                           struct state &st)
 {
@@ -522,7 +486,7 @@ TD_DEVICE void scan_chunk(const struct td_delta_args &a, const struct work &w,
             v[h][n] = make_float2(0.0f, 0.0f);
             if (i < p.n)
                 v[h][n] =
-                    *(const float2 *)(row_of(a, p.row + i) + 2 * a.n_k * DK +
+                    *(const float2 *)(td_chunk_row(a, p.row + i) + 2 * a.n_k * DK +
                                       p.head * a.dv + p.col0 + n0 + 8 * n + 2 * c);
         }
 #pragma unroll 2
@@ -538,10 +502,9 @@ TD_DEVICE void scan_chunk(const struct td_delta_args &a, const struct work &w,
             multiply_rounded(qs[n], qa, sb, n);
         }
     }
-    float G[2] = {stage.G[m0 + g], stage.G[m0 + g + 8]}, last = stage.G[p.n - 1];
     if (!RICH) {
         __syncthreads(); /* all are done with q */
-        copy(stage.q, w.heads + ((int64_t)p.chunk * a.n_v + p.head) * head_record(),
+        copy(stage.q, w.heads + ((int64_t)p.chunk * a.n_v + p.head) * td_head_record(),
              (int)(SQUARES * sizeof(uint16_t)));
         td_copy_commit();
     }
@@ -550,7 +513,7 @@ TD_DEVICE void scan_chunk(const struct td_delta_args &a, const struct work &w,
 #pragma unroll
         for (int n = 0; n < 2; n++) {
             int i = m0 + g + 8 * h;
-            float decay = i < p.n ? expf(G[h]) : 0.0f;
+            float decay = stage.decay[i];
             store2(v[h][n].x - decay * sum_of(ks[n], 2 * h),
                    v[h][n].y - decay * sum_of(ks[n], 2 * h + 1),
                    s.X + cols_at(i, n0 + 8 * n + 2 * c), C * COLS);
@@ -574,7 +537,7 @@ TD_DEVICE void scan_chunk(const struct td_delta_args &a, const struct work &w,
 #pragma unroll
         for (int n = 0; n < 2; n++) {
             int i = m0 + g + 8 * h, at = cols_at(i, n0 + 8 * n + 2 * c);
-            float rest = i < p.n ? expf(last - G[h]) : 0.0f;
+            float rest = stage.rest[i];
             float x = sum_of(u[n], 2 * h), y = sum_of(u[n], 2 * h + 1);
             *(uint32_t *)(s.U + at) = td_to_bf16x2(x, y);
             store2(x * rest, y * rest, s.X + at, C * COLS);
@@ -588,14 +551,14 @@ TD_DEVICE void scan_chunk(const struct td_delta_args &a, const struct work &w,
         td_mma(mu[0], ma, ub[0], ub[1]);
         td_mma(mu[1], ma, ub[2], ub[3]);
     }
-    update_state<DK>(st, stage.k, s.X, expf(last));
+    update_state<DK>(st, stage.k, s.X, stage.decay[C - 1]);
     store_state<DK>(st, s.S); /* not read until the next chunk */
 #pragma unroll
     for (int h = 0; h < 2; h++)
 #pragma unroll
         for (int n = 0; n < 2; n++) {
             int i = m0 + g + 8 * h;
-            float decay = expf(G[h]);
+            float decay = stage.decay[i];
             if (i < p.n)
                 *(float2 *)(a.y + ((int64_t)(p.row + i) * a.n_v + p.head) * a.dv +
                             p.col0 + n0 + 8 * n + 2 * c) =
@@ -607,7 +570,8 @@ TD_DEVICE void scan_chunk(const struct td_delta_args &a, const struct work &w,
 /* A block for each piece, value head and COLS columns of its state. */
 template <int DK, bool RICH>
 static __global__ void __launch_bounds__(THREADS, 1)
-    scan(const struct td_delta_args a, const struct td_batch b, const struct work w)
+    scan(const struct td_delta_args a, const struct td_batch b,
+         const struct td_chunk_work w)
 {
     extern __shared__ uint4 shared[];
     struct scan_shared<DK, RICH> &s = *(struct scan_shared<DK, RICH> *)shared;
@@ -617,7 +581,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
     if (b.seq[first] < 0)
         return;
     struct place p = {(int32_t)blockIdx.y, (int32_t)blockIdx.x * COLS,
-                      chunks_before(b, seq), first, 0};
+                      td_chunks_before(b, seq), first, 0};
     int32_t last = p.chunk + (end - first + C - 1) / C;
     float *state =
         a.state + ((int64_t)b.slot[seq] * a.n_v + p.head) * DK * a.dv + p.col0;
@@ -668,13 +632,16 @@ static void run(const struct td_cuda_ctx *c, const struct td_delta_args *a)
 {
     const struct td_batch *b = a->batch;
     int64_t most = (b->rows - b->n_decode) / C + b->n_prefill;
-    struct work w = {(uint16_t *)c->chunks,
-                     (uint16_t *)c->chunks + most * a->n_k * key_record(DK)};
+    struct td_chunk_work w = {(uint16_t *)c->chunks,
+                              (uint16_t *)c->chunks +
+                                  most * a->n_k * td_key_record(DK)};
     dim3 chunks((unsigned)most, (unsigned)a->n_k);
     dim3 pieces((unsigned)(a->dv / COLS), (unsigned)a->n_v, (unsigned)b->n_prefill);
     td_start(c, prepare<DK>, chunks, THREADS, sizeof(struct prepare_shared<DK>), *a, *b,
              w);
-    if (fits<DK, true>(c))
+    if (c->warpgroups && a->dv % TD_CHUNK_COLS == 0)
+        td_chunks_wide(c, *a, w);
+    else if (fits<DK, true>(c))
         td_start(c, scan<DK, true>, pieces, THREADS,
                  sizeof(struct scan_shared<DK, true>), *a, *b, w);
     else
@@ -721,4 +688,5 @@ extern "C" void td_cuda_prepare_chunks(const struct td_cuda_ctx *c)
 {
     allow<128>(c);
     allow<64>(c);
+    td_chunks_wide_prepare(c);
 }

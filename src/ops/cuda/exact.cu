@@ -12,7 +12,7 @@
  * and have N columns each (SPLIT), or share N columns and have 64 rows each.
  */
 #include "ops/cuda/exact.cuh"
-#include "ops/cuda/warpgroup.cuh"
+#include "ops/cuda/panels.cuh"
 
 enum {
     EXACT_GROUPS = 2,
@@ -81,17 +81,6 @@ static __global__ void __launch_bounds__(256) exact_image(const struct exact p)
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
 /* ---- the instructions ---- */
-
-TD_DEVICE void bulk_copy(uint32_t to, const void *from, uint32_t bytes, uint32_t full)
-{
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(full),
-                 "r"(bytes)
-                 : "memory");
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
-                 "[%0], [%1], %2, [%3];" ::"r"(to),
-                 "l"(from), "r"(bytes), "r"(full)
-                 : "memory");
-}
 
 #define TD_D4(d, i)  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define TD_D16(d, i) TD_D4(d, i), TD_D4(d, i + 4), TD_D4(d, i + 8), TD_D4(d, i + 12)
@@ -167,14 +156,6 @@ TD_DEVICE void split_step(const exact_pair &p, int step, uint32_t (&a)[PLANES][4
     }
 }
 
-/* Values are what they are only now. */
-template <int R> TD_DEVICE void settle(float (&x)[R])
-{
-#pragma unroll
-    for (int i = 0; i < R; i++)
-        asm volatile("" : "+f"(x[i])::"memory");
-}
-
 /* Totals of columns first .. first + 2 R of rows row and row + 8. */
 template <int R>
 TD_DEVICE void store_totals(const struct exact &p, int32_t first, int32_t row,
@@ -214,9 +195,10 @@ TD_DEVICE void ask_slots(const struct exact &p, int32_t column0, uint32_t memory
         int slot = i % EXACT_SLOTS;
         td_barrier_wait(empty_at<BYTES>(memory, slot),
                         (uint32_t)(i / EXACT_SLOTS & 1) ^ 1);
-        bulk_copy(memory + (uint32_t)slot * BYTES,
-                  from + (int64_t)i * p.columns * ROW_BYTES, BYTES,
-                  full_at<BYTES>(memory, slot));
+        td_bulk_expect(full_at<BYTES>(memory, slot), BYTES);
+        td_bulk_copy(memory + (uint32_t)slot * BYTES,
+                     from + (int64_t)i * p.columns * ROW_BYTES, BYTES,
+                     full_at<BYTES>(memory, slot));
     }
 }
 
@@ -242,7 +224,7 @@ TD_DEVICE void multiply_pair(exact_hands<R> &h, const float *const (&x)[2], int 
             load_pair(h.x[pair % 2], x, at + 2);
         if (pair + step == 0 && at > 0) {
             td_group_wait<0>();
-            settle(h.sum);
+            td_settle(h.sum);
 #pragma unroll
             for (int j = 0; j < R; j++)
                 h.total[j] += h.sum[j];
@@ -252,7 +234,7 @@ TD_DEVICE void multiply_pair(exact_hands<R> &h, const float *const (&x)[2], int 
                             (uint32_t)(i / EXACT_SLOTS & 1));
         uint64_t b = td_slot_descriptor(memory + (uint32_t)slot * BYTES +
                                         (uint32_t)(pair % 2 * 64 + step * 32));
-        settle(h.sum);
+        td_settle(h.sum);
         td_group_fence();
 #pragma unroll
         for (int q = 0; q < PLANES; q++)
@@ -292,7 +274,7 @@ TD_DEVICE void multiply(const struct exact &p, int32_t group, uint32_t memory)
         for (int i = 0; i < 4; i++)
             multiply_pair<BYTES>(h, x, i, at + i, pairs, own, memory);
     td_group_wait<0>();
-    settle(h.sum);
+    td_settle(h.sum);
 #pragma unroll
     for (int i = 0; i < R; i++)
         h.total[i] += h.sum[i];
