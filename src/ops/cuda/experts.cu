@@ -4,7 +4,7 @@
  *
  *     group     choices sorted by expert into tiles of at most T that share an expert
  *     inner     mid[choice] = silu(gate x) * up x, as planes
- *     outer     out[choice] = down mid
+ *     outer     out[choice] = down mid, rounded to bf16 in bf16 numerics
  *     combine   y = sum of weight * out in the order of the choice + shared expert
  *
  * All decisions are made on the device: grids have room for the most tiles that the
@@ -39,7 +39,7 @@ struct net {
     int32_t most_tiles, size; /* size: choices of a tile */
     uint16_t *mid;            /* of inner */
     int64_t mid_plane;
-    float *out; /* of outer */
+    void *out; /* of outer: [choices][n] of bf16 or f32 */
 };
 
 /* The experts that were chosen and the shared one, in one launch: blocks of grid row
@@ -105,6 +105,30 @@ TD_DEVICE void store_mid(const struct net &f, int32_t choice, int64_t n, float g
                     f.mid_plane);
 }
 
+/* Element `at` of what outer makes. */
+template <int PLANES> TD_DEVICE void store_out(const struct net &f, int64_t at, float y)
+{
+    if (PLANES == 1)
+        ((uint16_t *)f.out)[at] = td_to_bf16(y);
+    else
+        ((float *)f.out)[at] = y;
+}
+
+/* Elements n .. n + 3 of a choice's row, as far as there are so many, rounded. */
+TD_DEVICE void store_out4(const struct net &f, int32_t choice, int64_t n, float4 y)
+{
+    uint16_t *to = (uint16_t *)f.out + choice * f.n + n;
+    const float each[4] = {y.x, y.y, y.z, y.w};
+    if (n + 4 <= f.n && f.n % 4 == 0) {
+        *(uint2 *)to = make_uint2(td_to_bf16x2(y.x, y.y), td_to_bf16x2(y.z, y.w));
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        if (n + i < f.n)
+            to[i] = td_to_bf16(each[i]);
+}
+
 /* The 16 weight rows of a block: NW = 2 is inner, 8 of gate and the same 8 of up; NW = 1
  * is outer, 16 of down. */
 template <int TYPE, int NW>
@@ -139,7 +163,7 @@ TD_DEVICE void net_small(const struct net &f, const int32_t *choice, int32_t exp
     if (NW == 2 && m < 8)
         store_mid<PLANES>(f, choice[row], n0 + m, total[0], up);
     else if (NW == 1 && n0 + m < f.n)
-        f.out[choice[row] * f.n + n0 + m] = total[0];
+        store_out<PLANES>(f, choice[row] * f.n + n0 + m, total[0]);
 }
 
 /* W: 4 warps where there are no more k blocks, 8 else. */
@@ -207,7 +231,7 @@ static __global__ void __launch_bounds__(BLOCK_THREADS, WIDE &&PLANES == 1 ? 1 :
                 if (NW == 2)
                     store_mid<PLANES>(f, of, n, total[0][nt][e], total[1][nt][e]);
                 else if (n < f.n)
-                    f.out[of * f.n + n] = total[mt][nt][e];
+                    store_out<PLANES>(f, of * f.n + n, total[mt][nt][e]);
             }
 }
 
@@ -257,7 +281,7 @@ template <int NW> struct net_work {
         const net &f = both.f[u.at];
         int64_t pitch = td_cuda_pitch(f.n);
         if (NW == 1)
-            td_store_row(f.out + choice * f.n, n, f.n, a);
+            store_out4(f, choice, n, a);
         else if (n < pitch)
             td_planes_store4(make_float4(td_silu(a.x) * b.x, td_silu(a.y) * b.y,
                                          td_silu(a.z) * b.z, td_silu(a.w) * b.w),
@@ -394,7 +418,7 @@ TD_DEVICE void join_sums(const struct join &j, int32_t row, uint4 *slots, uint16
 #pragma unroll 4
         for (int32_t i = first; i < first + n; i++)
             total = fmaf(sum[i * KB / 2], scales[i], total);
-        totals[net * SMALL_M + m] = total;
+        totals[net * SMALL_M + m] = td_round_bf16(total);
     }
     __syncthreads();
     if (thread >= SMALL_M || n0 + m >= j.f[0].n)
@@ -459,7 +483,7 @@ static __global__ void __launch_bounds__(BLOCK_THREADS) net_f32_run(const net f)
         if (NW == 2 && n < td_cuda_pitch(f.n))
             store_mid<PLANES>(f, choice[row], n, total[0], total[NW - 1]);
         else if (NW == 1 && n < f.n)
-            f.out[choice[row] * f.n + n] = total[0];
+            store_out<PLANES>(f, choice[row] * f.n + n, total[0]);
     }
 }
 
@@ -593,7 +617,7 @@ static void set_weights(struct net *f, const struct td_matrix *a,
 
 /* The second product behind the first, from and to work memory. */
 static struct net outer_of(const struct net &inner, const struct td_matrix *down,
-                           bool many, float *out)
+                           bool many, void *out)
 {
     struct net outer = inner;
     if (inner.rows == 0)
@@ -606,20 +630,55 @@ static struct net outer_of(const struct net &inner, const struct td_matrix *down
     return outer;
 }
 
-static __global__ void __launch_bounds__(256)
-    combine(const struct td_experts_args a, int64_t hidden, const float *out,
-            const float *shared)
+/* Elements at .. at + 3 of what outer made. */
+template <bool ROUNDED> TD_DEVICE float4 load_out(const void *out, int64_t at)
 {
-    int64_t i = (int64_t)blockIdx.y * blockDim.x + threadIdx.x, row = blockIdx.x;
+    if (!ROUNDED)
+        return *(const float4 *)((const float *)out + at);
+    uint2 v = *(const uint2 *)((const uint16_t *)out + at);
+    return make_float4(__uint_as_float(v.x << 16), __uint_as_float(v.x & 0xffff0000),
+                       __uint_as_float(v.y << 16), __uint_as_float(v.y & 0xffff0000));
+}
+
+TD_DEVICE void add_out(float4 &y, float w, float4 x)
+{
+    y = make_float4(fmaf(w, x.x, y.x), fmaf(w, x.y, y.y), fmaf(w, x.z, y.z),
+                    fmaf(w, x.w, y.w));
+}
+
+TD_DEVICE float one_out(bool rounded, const void *out, int64_t at)
+{
+    return rounded ? td_from_bf16(((const uint16_t *)out)[at])
+                   : ((const float *)out)[at];
+}
+
+/* Four elements a thread, or one where rows are not of whole fours. */
+template <bool ROUNDED>
+static __global__ void __launch_bounds__(256)
+    combine(const struct td_experts_args a, int64_t hidden, const void *out,
+            const void *shared)
+{
+    int64_t at = (int64_t)blockIdx.y * blockDim.x + threadIdx.x, row = blockIdx.x;
+    float4 y = {0.0f, 0.0f, 0.0f, 0.0f};
     td_wait();
-    if (i >= hidden)
-        return;
-    float y = 0.0f;
-    for (int64_t j = row * a.k; j < (row + 1) * a.k; j++)
-        y = fmaf(a.weight[j], out[j * hidden + i], y);
-    if (a.shared_down)
-        y = fmaf(td_sigmoid(a.shared_gate[row]), shared[row * hidden + i], y);
-    a.y[row * hidden + i] = y;
+    float gate = a.shared_down ? td_sigmoid(a.shared_gate[row]) : 0.0f;
+    if (hidden % 4 == 0) {
+        at *= 4;
+        if (at >= hidden)
+            return;
+#pragma unroll 8
+        for (int64_t j = row * a.k; j < (row + 1) * a.k; j++)
+            add_out(y, a.weight[j], load_out<ROUNDED>(out, j * hidden + at));
+        if (a.shared_down)
+            add_out(y, gate, load_out<ROUNDED>(shared, row * hidden + at));
+        *(float4 *)(a.y + row * hidden + at) = y;
+    } else if (at < hidden) {
+        for (int64_t j = row * a.k; j < (row + 1) * a.k; j++)
+            y.x = fmaf(a.weight[j], one_out(ROUNDED, out, j * hidden + at), y.x);
+        if (a.shared_down)
+            y.x = fmaf(gate, one_out(ROUNDED, shared, row * hidden + at), y.x);
+        a.y[row * hidden + at] = y.x;
+    }
 }
 
 /* Shared memory of outer_join() but for slots. */
@@ -732,8 +791,9 @@ static void experts(const struct td_cuda_ctx *c, const struct td_experts_args *a
         return;
     }
     run_both<PLANES, 1>(c, f2, s2);
-    dim3 grid((unsigned)a->rows, (unsigned)((hidden + 255) / 256));
-    td_start(c, combine, grid, 256, 0, *a, hidden, c->out, c->shared);
+    int64_t threads = hidden % 4 == 0 ? hidden / 4 : hidden;
+    dim3 grid((unsigned)a->rows, (unsigned)((threads + 255) / 256));
+    td_start(c, combine<PLANES == 1>, grid, 256, 0, *a, hidden, c->out, c->shared);
 }
 
 extern "C" void td_cuda_experts(const struct td_cuda_ctx *c,

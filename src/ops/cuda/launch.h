@@ -48,8 +48,8 @@ struct td_cuda_ctx {
     struct td_cuda_made *made;
     uint16_t *planes; /* inputs as sums of bf16 numbers: [planes][max_rows][pitch] */
     uint16_t *mid;    /* experts' inner activations, [planes][choices][pitch] */
-    float *out;       /* [choices][hidden] results of experts */
-    float *shared;    /* [max_rows][hidden] results of the shared expert */
+    void *out;        /* [choices][hidden] results of experts, bf16 or f32 */
+    void *shared;     /* [max_rows][hidden] results of the shared expert, likewise */
     int32_t *groups;  /* rows by expert, see experts.cu */
     float *parts;     /* partial attention, see attention.cu */
     float *chunks;    /* of the delta rule, see delta.cu */

@@ -203,12 +203,13 @@ static void areas_of(struct td_cuda *cuda, const struct td_reserve *r,
     size_t mid = choices * (size_t)td_cuda_pitch(r->expert_size) +
                  rows * (size_t)td_cuda_pitch(r->shared_size);
     size_t wide = (size_t)td_cuda_pitch(TD_MAX(r->max_k, r->hidden));
+    size_t result =
+        (size_t)r->hidden * (planes == 1 ? sizeof(uint16_t) : sizeof(float));
     const struct area areas[AREAS] = {
         {3 * rows * wide * sizeof(uint16_t), (void **)&c->planes},
         {r->experts ? planes * mid * sizeof(uint16_t) : 0, (void **)&c->mid},
-        {choices * (size_t)r->hidden * sizeof(float), (void **)&c->out},
-        {r->experts ? rows * (size_t)r->hidden * sizeof(float) : 0,
-         (void **)&c->shared},
+        {choices * result, &c->out},
+        {r->experts ? rows * result : 0, &c->shared},
         {r->experts ? td_cuda_groups_bytes(r) : 0, (void **)&c->groups},
         {td_cuda_parts_bytes(r), (void **)&c->parts},
         {TD_MAX(td_cuda_chunks_bytes(r), td_cuda_planes_of_chunks(r)),
