@@ -96,7 +96,8 @@ void td_layer_attention(struct td_model *m, struct td_cache *c,
                                        .n_heads = store.n_heads,
                                        .n_kv = store.n_kv,
                                        .head_dim = store.head_dim,
-                                       .scale = 1.0f / sqrtf((float)m->cfg.head_dim)};
+                                       .scale = 1.0f / sqrtf((float)m->cfg.head_dim),
+                                       .to_product = w->o.type != TD_MAT_F32};
     dev->ops.linear(dev, &in);
     dev->ops.qkv(dev, &store);
     dev->ops.attention(dev, &attend);
@@ -148,7 +149,8 @@ void td_layer_gdn(struct td_model *m, struct td_cache *c, const struct td_layer 
                                       .eps = (float)m->cfg.eps,
                                       .rows = m->batch.rows,
                                       .heads = (int32_t)n.heads,
-                                      .dim = m->cfg.value_dim};
+                                      .dim = m->cfg.value_dim,
+                                      .to_product = w->out.type != TD_MAT_F32};
     if (dev->ops.gdn) {
         gdn.in = in;
         gdn.conv = convolve;

@@ -49,7 +49,7 @@ enum {
     TD_JOIN_ID = 128,     /* bytes that ranks share in order to join their devices */
     TD_JOIN_PLACE = 64,
     TD_CANDIDATES = 64, /* ids that candidates() keeps of a row of logits */
-    TD_OPS_VERSION = 12 /* rises with every change of this file that a library built
+    TD_OPS_VERSION = 13 /* rises with every change of this file that a library built
                              before it would not understand */
 };
 
@@ -154,6 +154,7 @@ struct td_attention_args {
     float *y;
     int32_t n_heads, n_kv, head_dim;
     float scale;
+    bool to_product; /* see struct td_gated_norm_args */
 };
 
 /* Causal depthwise convolution over `width` tokens and SiLU. The state keeps the last
@@ -182,13 +183,16 @@ struct td_delta_args {
     int32_t n_k, n_v, dk, dv;
 };
 
-/* Per head of `dim`: y = x / rms(x) * w * silu(z), in place. */
+/* Per head of `dim`: y = x / rms(x) * w * silu(z), in place.
+ * to_product: nobody reads the result but the linear() that follows, of rounded terms and
+ * not of F32 weights. A shelf may leave it in a form of its own. */
 struct td_gated_norm_args {
     float *x;       /* [rows][heads * dim] */
     const float *z; /* [rows][heads * dim] */
     const float *w; /* [dim] */
     float eps;
     int32_t rows, heads, dim;
+    bool to_product;
 };
 
 /* Gated DeltaNet up to its last product, operations in this order: linear() of `in`; both

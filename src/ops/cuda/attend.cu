@@ -513,6 +513,7 @@ extern "C" bool td_cuda_attend(const struct td_cuda_ctx *c,
     if (args->head_dim == 256 || args->head_dim == 128 || args->head_dim == 64)
         a.planes = td_planes_for(c, args->y, args->batch->rows,
                                  (int64_t)args->n_heads * args->head_dim, 1);
+    a.only_planes = args->to_product && a.planes.n;
     bool done = args->head_dim == 256   ? run<256>(c, a, args->batch)
                 : args->head_dim == 128 ? run<128>(c, a, args->batch)
                 : args->head_dim == 64  ? run<64>(c, a, args->batch)

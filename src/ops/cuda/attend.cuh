@@ -14,6 +14,7 @@ struct td_attend {
     struct td_planes_out planes;
     int32_t n_heads, n_kv;
     float scale;
+    bool only_planes; /* y is not wanted otherwise */
 };
 
 /* Rows of tile `index` of `most` rows of the batch's pieces. */

@@ -180,7 +180,8 @@ TD_DEVICE void store_rows(const struct td_attend &a, int64_t row0, int32_t head,
         float4 g = *(const float4 *)&gate[d];
         v = make_float4(v.x * td_sigmoid(g.x), v.y * td_sigmoid(g.y),
                         v.z * td_sigmoid(g.z), v.w * td_sigmoid(g.w));
-        *(float4 *)&a.y[at * D + d] = v;
+        if (!a.only_planes)
+            *(float4 *)&a.y[at * D + d] = v;
         td_planes_store4(v, a.planes.n, a.planes.to + at * D + d, a.planes.plane);
     }
 }

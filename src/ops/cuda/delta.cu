@@ -75,56 +75,84 @@ static __global__ void __launch_bounds__(CONV_THREADS)
                 i + 1 == keep ? u : window[i + 1 < CONV_MOST ? i + 1 : i];
 }
 
-/* y of CONV_STRIP rows of one sequence. */
+/* V channels side by side. */
+template <int V> struct channels_of;
+
+template <> struct channels_of<1> {
+    typedef float type;
+};
+
+template <> struct channels_of<2> {
+    typedef float2 type;
+};
+
+TD_DEVICE float each(const float &x, int)
+{
+    return x;
+}
+
+TD_DEVICE float each(const float2 &x, int i)
+{
+    return i ? x.y : x.x;
+}
+
+/* y of CONV_STRIP rows of one sequence, V channels. */
+template <int V>
 TD_DEVICE void conv_strip(const struct td_conv_args &a, const struct td_batch &b,
                           int32_t row0, int32_t ch)
 {
+    using some = typename channels_of<V>::type;
     int32_t seq = b.seq[row0], first = b.row0[seq], keep = a.width - 1;
     const float *state = a.state + (int64_t)b.slot[seq] * keep * a.channels;
     /* the oldest in front, behind what is not used */
-    float u[CONV_MOST - 1 + CONV_STRIP], w[CONV_MOST];
-#pragma unroll
-    for (int32_t i = 0; i < CONV_MOST; i++)
-        w[i] = i + a.width < CONV_MOST
-                   ? 0.0f
-                   : a.w[(int64_t)ch * a.width + i + a.width - CONV_MOST];
-#pragma unroll
-    for (int32_t i = 0; i < CONV_MOST - 1; i++)
-        u[i] =
-            i + keep < CONV_MOST - 1
-                ? 0.0f
-                : conv_input(a, b, state, first, row0 - first - CONV_MOST + 1 + i, ch);
+    float u[V][CONV_MOST - 1 + CONV_STRIP], w[V][CONV_MOST];
+    some x[CONV_STRIP];
 #pragma unroll
     for (int32_t i = 0; i < CONV_STRIP; i++)
-        u[CONV_MOST - 1 + i] = a.u[(int64_t)(row0 + i) * a.channels + ch];
+        x[i] = *(const some *)(a.u + (int64_t)(row0 + i) * a.channels + ch);
 #pragma unroll
-    for (int32_t r = 0; r < CONV_STRIP; r++) {
-        float sum = 0.0f;
+    for (int v = 0; v < V; v++) {
 #pragma unroll
         for (int32_t i = 0; i < CONV_MOST; i++)
-            if (i + a.width >= CONV_MOST)
-                sum = fmaf(w[i], u[r + i], sum);
-        a.y[(int64_t)(row0 + r) * a.channels + ch] = td_silu(sum);
+            w[v][i] = i + a.width < CONV_MOST
+                          ? 0.0f
+                          : a.w[(int64_t)(ch + v) * a.width + i + a.width - CONV_MOST];
+#pragma unroll
+        for (int32_t i = 0; i < CONV_MOST - 1; i++)
+            u[v][i] = i + keep < CONV_MOST - 1
+                          ? 0.0f
+                          : conv_input(a, b, state, first,
+                                       row0 - first - CONV_MOST + 1 + i, ch + v);
+#pragma unroll
+        for (int32_t i = 0; i < CONV_STRIP; i++)
+            u[v][CONV_MOST - 1 + i] = each(x[i], v);
+    }
+#pragma unroll
+    for (int32_t r = 0; r < CONV_STRIP; r++) {
+        union {
+            some all;
+            float one[V];
+        } y;
+#pragma unroll
+        for (int v = 0; v < V; v++) {
+            float sum = 0.0f;
+#pragma unroll
+            for (int32_t i = 0; i < CONV_MOST; i++)
+                if (i + a.width >= CONV_MOST)
+                    sum = fmaf(w[v][i], u[v][r + i], sum);
+            y.one[v] = td_silu(sum);
+        }
+        *(some *)(a.y + (int64_t)(row0 + r) * a.channels + ch) = y.all;
     }
 }
 
-/* y of CONV_STRIP rows from `from` on; the states stay as they are. A thread slides a
- * window along its channel, and fills it anew where another sequence begins. */
-static __global__ void __launch_bounds__(CONV_THREADS)
-    conv_rows(const struct td_conv_args a, const struct td_batch b, int32_t from)
+/* y of rows row0 .. end of one channel. The window is filled anew where another sequence
+ * begins. */
+TD_DEVICE void conv_some(const struct td_conv_args &a, const struct td_batch &b,
+                         int32_t row0, int32_t end, int32_t ch)
 {
-    int32_t row0 = from + (int32_t)blockIdx.x * CONV_STRIP, keep = a.width - 1;
-    int32_t ch = (int32_t)blockIdx.y * CONV_THREADS + (int32_t)threadIdx.x;
+    int32_t keep = a.width - 1, before = -1;
     float window[CONV_MOST] = {}, w[CONV_MOST] = {};
-    int32_t before = -1;
-    td_wait();
-    if (ch >= a.channels)
-        return;
-    int32_t end = min(row0 + CONV_STRIP, b.rows);
-    if (end == row0 + CONV_STRIP && b.seq[row0] >= 0 && b.seq[row0] == b.seq[end - 1]) {
-        conv_strip(a, b, row0, ch);
-        return;
-    }
 #pragma unroll
     for (int32_t i = 0; i < CONV_MOST; i++)
         if (i < a.width)
@@ -156,6 +184,25 @@ static __global__ void __launch_bounds__(CONV_THREADS)
     }
 }
 
+/* y of CONV_STRIP rows from `from` on, V channels a thread; the states stay as they are. */
+template <int V>
+static __global__ void __launch_bounds__(CONV_THREADS)
+    conv_rows(const struct td_conv_args a, const struct td_batch b, int32_t from)
+{
+    int32_t row0 = from + (int32_t)blockIdx.x * CONV_STRIP;
+    int32_t ch = ((int32_t)blockIdx.y * CONV_THREADS + (int32_t)threadIdx.x) * V;
+    td_wait();
+    if (ch >= a.channels)
+        return;
+    int32_t end = min(row0 + CONV_STRIP, b.rows);
+    if (end == row0 + CONV_STRIP && b.seq[row0] >= 0 && b.seq[row0] == b.seq[end - 1]) {
+        conv_strip<V>(a, b, row0, ch);
+        return;
+    }
+    for (int v = 0; v < V; v++)
+        conv_some(a, b, row0, end, ch + v);
+}
+
 /* The last inputs of a piece become its sequence's state; oldest first, so that a state
  * that is shifted is read before it is overwritten. */
 static __global__ void __launch_bounds__(CONV_THREADS)
@@ -174,9 +221,10 @@ static __global__ void __launch_bounds__(CONV_THREADS)
             conv_input(a, b, state, first, n - keep + i, ch);
 }
 
-static unsigned conv_wide(const struct td_conv_args *a)
+/* Blocks for all channels. */
+static unsigned conv_wide(const struct td_conv_args *a, int each = 1)
 {
-    return (unsigned)((a->channels + CONV_THREADS - 1) / CONV_THREADS);
+    return (unsigned)((a->channels / each + CONV_THREADS - 1) / CONV_THREADS);
 }
 
 extern "C" void td_cuda_conv(const struct td_cuda_ctx *c, const struct td_conv_args *a)
@@ -193,10 +241,16 @@ void td_cuda_conv_pieces(const struct td_cuda_ctx *c, const struct td_conv_args 
     const struct td_batch *b = a->batch;
     int32_t rows = b->rows - b->n_decode;
     dim3 seqs((unsigned)b->n_prefill, conv_wide(a));
-    dim3 strips((unsigned)((rows + CONV_STRIP - 1) / CONV_STRIP), conv_wide(a));
+    unsigned strips = (unsigned)((rows + CONV_STRIP - 1) / CONV_STRIP);
+    bool two =
+        a->channels % 2 == 0 && (uintptr_t)a->u % 8 == 0 && (uintptr_t)a->y % 8 == 0;
     c->made->x = NULL;
-    if (rows)
-        td_start(c, conv_rows, strips, CONV_THREADS, 0, *a, *b, b->n_decode);
+    if (rows && two)
+        td_start(c, conv_rows<2>, dim3(strips, conv_wide(a, 2)), CONV_THREADS, 0, *a,
+                 *b, b->n_decode);
+    else if (rows)
+        td_start(c, conv_rows<1>, dim3(strips, conv_wide(a)), CONV_THREADS, 0, *a, *b,
+                 b->n_decode);
     if (b->n_prefill)
         td_start(c, conv_state, seqs, CONV_THREADS, 0, *a, *b);
 }

@@ -180,7 +180,8 @@ static __global__ void __launch_bounds__(ROW_THREADS)
         float s = 1.0f / sqrtf(td_warp_sum(squares) / (float)a.dim + a.eps);
         v = make_float4(v.x * s * w.x * td_silu(g.x), v.y * s * w.y * td_silu(g.y),
                         v.z * s * w.z * td_silu(g.z), v.w * s * w.w * td_silu(g.w));
-        ((float4 *)x)[lane] = v;
+        if (!a.to_product || !planes.n)
+            ((float4 *)x)[lane] = v;
         td_planes_store4(v, planes.n, planes.to + i * a.dim + 4 * lane, planes.plane);
         return;
     }
