@@ -621,7 +621,7 @@ static void expire(struct td_front *f, struct td_job *j, double now)
     if (!waits || now - j->arrived < f->params.queue_timeout)
         return;
     struct td_refusal no;
-    td_refuse(&no, 503, NULL, "the request waited %.0f seconds for its turn",
+    td_refuse(&no, 503, NULL, "the request waited %.1f seconds for its turn",
               now - j->arrived);
     no.type = "server_error";
     no.code = "queue_timeout";
