@@ -7,7 +7,6 @@
 
 /* Checks a printf-like function: f is the format's position, a the first value's. */
 #define TD_PRINTF(f, a) __attribute__((format(printf, f, a)))
-#define TD_UNUSED       __attribute__((unused))
 #define TD_MUST_USE     __attribute__((warn_unused_result))
 #define TD_EXPORT       __attribute__((visibility("default")))
 #define TD_ALIGNED(n)   __attribute__((aligned(n)))

@@ -430,13 +430,6 @@ enum td_status td_wire_get_cancel(const struct td_frame *f, uint64_t *out,
     return end(&c, "CANCEL", err);
 }
 
-enum td_status td_wire_put_drain(struct td_buf *b)
-{
-    size_t start;
-    (void)begin(b, TD_WIRE_DRAIN, &start);
-    return finish(b, start);
-}
-
 enum td_status td_wire_put_stats(struct td_buf *b, const struct td_wire_stats *m)
 {
     size_t start;

@@ -7,8 +7,11 @@
  * HELLO; a body that is longer than TD_MAX_FRAME, cut short, or has bytes left over is
  * an error, and the connection is closed.
  *
- *     front -> engine   HELLO, SUBMIT, CANCEL, DRAIN
+ *     front -> engine   HELLO, SUBMIT, CANCEL
  *     engine -> front   HELLO, STATS, TOKENS, PROMPT_LOGPROBS, DONE
+ *
+ * The engine ends when the front closes the connection; requests are the front's, which
+ * closes it when it has what it waits for.
  *
  * Events (base/log.h) do not travel here: every rank writes them to its standard output,
  * from its first moment on.
@@ -27,13 +30,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { TD_WIRE_VERSION = 1, TD_WIRE_TEXT_MAX = 128 };
+enum { TD_WIRE_VERSION = 2, TD_WIRE_TEXT_MAX = 128 };
 
 enum td_wire_type {
     TD_WIRE_HELLO = 1,
     TD_WIRE_SUBMIT,
     TD_WIRE_CANCEL,
-    TD_WIRE_DRAIN, /* no body: take nothing new, finish what runs, end */
     TD_WIRE_STATS,
     TD_WIRE_TOKENS,
     TD_WIRE_PROMPT_LOGPROBS,
@@ -121,7 +123,6 @@ enum td_status td_wire_next(const char *bytes, size_t n, struct td_frame *out,
 enum td_status td_wire_put_hello(struct td_buf *b, const struct td_wire_hello *m);
 enum td_status td_wire_put_submit(struct td_buf *b, const struct td_wire_submit *m);
 enum td_status td_wire_put_cancel(struct td_buf *b, uint64_t request);
-enum td_status td_wire_put_drain(struct td_buf *b);
 enum td_status td_wire_put_stats(struct td_buf *b, const struct td_wire_stats *m);
 enum td_status td_wire_put_tokens(struct td_buf *b, const struct td_wire_token *tokens,
                                   int32_t n);

@@ -47,7 +47,7 @@ struct worker {
     int32_t vocab; /* ids that may be sampled */
     int fd;
     struct td_buf in, out;
-    bool draining, hung_up;
+    bool hung_up;
     struct td_wire_stats stats, sent;
     double stats_at;
 };
@@ -232,8 +232,6 @@ static enum td_status take_job(struct worker *w, const struct job *j,
                                 .n_hints = m->n_snapshots,
                                 .max_tokens = m->max_tokens,
                                 .all_logits = m->prompt_logprobs >= 0};
-    if (w->draining)
-        return td_error_set(err, TD_E_CANCELLED, "the server is stopping");
     enum td_status s = check_job(w, m, err);
     return s == TD_OK ? td_sched_submit(w->sched, &sub, &r, err) : s;
 }
@@ -282,9 +280,6 @@ static enum td_status on_frame(struct worker *w, const struct td_frame *f,
         return on_submit(w, f, err);
     case TD_WIRE_CANCEL:
         return on_cancel(w, f, err);
-    case TD_WIRE_DRAIN:
-        w->draining = true;
-        return TD_OK;
     default:
         return td_error_set(err, TD_E_PEER, "message %d is not for an engine", f->type);
     }
@@ -528,8 +523,6 @@ enum td_status td_worker_run(const struct td_worker_params *params,
         say_hello(w, params->build);
     while (s == TD_OK && !w->hung_up) {
         s = exchange(w, err);
-        if (w->draining && td_sched_idle(w->sched) && w->out.len == 0)
-            break;
         if (s == TD_OK && !td_sched_idle(w->sched))
             s = step(w, err);
     }

@@ -92,7 +92,7 @@ void td_supervisor_works(struct td_supervisor *s);
  * ended by itself. */
 void td_supervisor_end_engine(struct td_supervisor *s, const struct td_error *why);
 
-/* The engine's process, 0 when there is none. */
+/* For tests: the engine's process, 0 when there is none. */
 int td_supervisor_pid(const struct td_supervisor *s);
 
 /* Gives this process's standard files to the engine (rank 0), which is connected

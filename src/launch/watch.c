@@ -355,14 +355,6 @@ double td_watch_wait(const struct td_watch *w, double now)
     return TD_MAX(at - now, 0) + 0.001;
 }
 
-bool td_watch_complete(const struct td_watch *w)
-{
-    for (int i = 0; i < w->ranks; i++)
-        if (w->rank[i].beat_at == 0)
-            return false;
-    return true;
-}
-
 int td_watch_ranks(const struct td_watch *w, double now,
                    struct td_watch_rank out[TD_MAX_RANKS])
 {

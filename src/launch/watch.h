@@ -72,9 +72,6 @@ void td_watch_err(struct td_watch *w, const char *line, size_t n);
 bool td_watch_late(struct td_watch *w, double now, struct td_error *err);
 double td_watch_wait(const struct td_watch *w, double now);
 
-/* All ranks have been heard of. */
-bool td_watch_complete(const struct td_watch *w);
-
 /* Why the job ended; status is mpirun's, as from waitpid(), `words` the last lines that it
  * wrote. *killed is the rank that was killed by SIGKILL, or -1: the kernel of its host
  * may know more. */

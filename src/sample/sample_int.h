@@ -8,7 +8,7 @@
  *
  * Candidates are 64-bit keys: the value in the upper half, in a form that compares like
  * the float, and the complement of the id in the lower half. Larger key: earlier in
- * rank (larger value, then lower id). With its halves exchanged (td_key_by_id()) the
+ * rank (larger value, then lower id). With its halves exchanged (td_key_swap()) the
  * same key sorts by id, lowest first. Nothing is ever sorted whole; prefixes of the
  * order are found by partial selection.
  */

@@ -186,8 +186,8 @@ void td_render_leave(struct td_render *r);
 /* Zeroed memory of the render; NULL after a failure. */
 void *td_render_alloc(struct td_render *r, size_t n, size_t size);
 
-/* Text goes to a scratch buffer until td_render_end_capture() makes a string of it;
- * td_render_drop_capture() forgets it. They nest. */
+/* Text goes to a scratch buffer until td_render_end_capture() makes a string of it.
+ * They nest. */
 struct td_capture *td_render_capture(struct td_render *r, struct td_buf **before);
 struct td_value td_render_end_capture(struct td_render *r, struct td_capture *c,
                                       struct td_buf *before);
