@@ -97,7 +97,8 @@ void td_layer_attention(struct td_model *m, struct td_cache *c,
                                        .n_kv = store.n_kv,
                                        .head_dim = store.head_dim,
                                        .scale = 1.0f / sqrtf((float)m->cfg.head_dim),
-                                       .to_product = w->o.type != TD_MAT_F32};
+                                       .to_product =
+                                           w->o.type != TD_MAT_F32 ? &w->o : NULL};
     dev->ops.linear(dev, &in);
     dev->ops.qkv(dev, &store);
     dev->ops.attention(dev, &attend);
@@ -150,7 +151,8 @@ void td_layer_gdn(struct td_model *m, struct td_cache *c, const struct td_layer 
                                       .rows = m->batch.rows,
                                       .heads = (int32_t)n.heads,
                                       .dim = m->cfg.value_dim,
-                                      .to_product = w->out.type != TD_MAT_F32};
+                                      .to_product =
+                                          w->out.type != TD_MAT_F32 ? &w->out : NULL};
     if (dev->ops.gdn) {
         gdn.in = in;
         gdn.conv = convolve;

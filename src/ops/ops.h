@@ -154,7 +154,7 @@ struct td_attention_args {
     float *y;
     int32_t n_heads, n_kv, head_dim;
     float scale;
-    bool to_product; /* see struct td_gated_norm_args */
+    const struct td_matrix *to_product; /* see struct td_gated_norm_args */
 };
 
 /* Causal depthwise convolution over `width` tokens and SiLU. The state keeps the last
@@ -184,15 +184,16 @@ struct td_delta_args {
 };
 
 /* Per head of `dim`: y = x / rms(x) * w * silu(z), in place.
- * to_product: nobody reads the result but the linear() that follows, of rounded terms and
- * not of F32 weights. A shelf may leave it in a form of its own. */
+ * to_product, if not NULL: nobody reads the result but the linear() that follows, of
+ * rounded terms with weights of that one's type, which is not F32. A shelf may leave it in
+ * a form of its own. */
 struct td_gated_norm_args {
     float *x;       /* [rows][heads * dim] */
     const float *z; /* [rows][heads * dim] */
     const float *w; /* [dim] */
     float eps;
     int32_t rows, heads, dim;
-    bool to_product;
+    const struct td_matrix *to_product;
 };
 
 /* Gated DeltaNet up to its last product, operations in this order: linear() of `in`; both

@@ -272,7 +272,7 @@ static __global__ void __launch_bounds__(D)
     }
     y = y / sum * td_sigmoid(gate);
     a.y[at * D + d] = y;
-    td_planes_store(y, a.planes.n, a.planes.to + at * D + d, a.planes.plane);
+    td_planes_store(y, a.planes, blockIdx.x, blockIdx.y * D + d);
 }
 
 /* ---- prompts ---- */
@@ -385,12 +385,7 @@ TD_DEVICE void many_store(const struct td_attend &a, int64_t row, int32_t head, 
         float x = out[n][2 * h] / sum * td_sigmoid(g.x);
         float y = out[n][2 * h + 1] / sum * td_sigmoid(g.y);
         *(float2 *)&a.y[at * D + d] = make_float2(x, y);
-        for (int p = 0; p < a.planes.n; p++) {
-            uint32_t two = td_to_bf16x2(x, y);
-            *(uint32_t *)(a.planes.to + p * a.planes.plane + at * D + d) = two;
-            x -= __uint_as_float(two << 16);
-            y -= __uint_as_float(two & 0xffff0000);
-        }
+        td_planes_store2(x, y, a.planes, row, head * D + d);
     }
 }
 
@@ -511,8 +506,9 @@ extern "C" bool td_cuda_attend(const struct td_cuda_ctx *c,
     a.n_kv = args->n_kv;
     a.scale = args->scale;
     if (args->head_dim == 256 || args->head_dim == 128 || args->head_dim == 64)
-        a.planes = td_planes_for(c, args->y, args->batch->rows,
-                                 (int64_t)args->n_heads * args->head_dim, 1);
+        a.planes =
+            td_planes_for(c, args->y, args->batch->rows,
+                          (int64_t)args->n_heads * args->head_dim, 1, args->to_product);
     a.only_planes = args->to_product && a.planes.n;
     bool done = args->head_dim == 256   ? run<256>(c, a, args->batch)
                 : args->head_dim == 128 ? run<128>(c, a, args->batch)

@@ -182,7 +182,7 @@ TD_DEVICE void store_rows(const struct td_attend &a, int64_t row0, int32_t head,
                         v.z * td_sigmoid(g.z), v.w * td_sigmoid(g.w));
         if (!a.only_planes)
             *(float4 *)&a.y[at * D + d] = v;
-        td_planes_store4(v, a.planes.n, a.planes.to + at * D + d, a.planes.plane);
+        td_planes_store4(v, a.planes, row0 + row, head * D + d);
     }
 }
 

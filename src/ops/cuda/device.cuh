@@ -195,22 +195,34 @@ TD_DEVICE void td_prefetch(const void *global, uint32_t bytes)
                  : "memory");
 }
 
-/* Launches a kernel that calls td_wait(). */
+/* Launches a kernel that calls td_wait(), in clusters of so many blocks. */
 template <typename... P, typename... A>
-static inline void td_start(const struct td_cuda_ctx *c, void (*kernel)(P...),
-                            dim3 grid, int threads, size_t shared, const A &...args)
+static inline void td_start_cluster(const struct td_cuda_ctx *c, void (*kernel)(P...),
+                                    dim3 grid, int threads, size_t shared,
+                                    unsigned cluster, const A &...args)
 {
     cudaLaunchConfig_t launch = {};
-    cudaLaunchAttribute overlap = {};
-    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    overlap.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchAttribute with[2] = {};
+    with[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    with[0].val.programmaticStreamSerializationAllowed = 1;
+    with[1].id = cudaLaunchAttributeClusterDimension;
+    with[1].val.clusterDim.x = cluster;
+    with[1].val.clusterDim.y = with[1].val.clusterDim.z = 1;
     launch.gridDim = grid;
     launch.blockDim = dim3((unsigned)threads);
     launch.dynamicSmemBytes = shared;
     launch.stream = c->stream;
-    launch.attrs = &overlap;
-    launch.numAttrs = 1;
+    launch.attrs = with;
+    launch.numAttrs = cluster > 1 ? 2 : 1;
     (void)cudaLaunchKernelEx(&launch, kernel, args...);
+}
+
+/* The same, each block on its own. */
+template <typename... P, typename... A>
+static inline void td_start(const struct td_cuda_ctx *c, void (*kernel)(P...),
+                            dim3 grid, int threads, size_t shared, const A &...args)
+{
+    td_start_cluster(c, kernel, grid, threads, shared, 1, args...);
 }
 
 /* All groups but the last n have arrived. */

@@ -20,7 +20,7 @@ enum {
     EXACT_SLOTS = 4,
     EXACT_WIDE = 136, /* columns of a warpgroup that splits, and of one that does not */
     EXACT_NARROW = 64,
-    ROW_BYTES = SLOT_K * 2, /* of a column in a slot */
+    ROW_BYTES = SLICE * 2, /* of a column in a slot */
     ASK_REGISTERS = 24,
     MULTIPLY_REGISTERS = 240,
     PLANES = 3
@@ -69,7 +69,7 @@ static __global__ void __launch_bounds__(256) exact_image(const struct exact p)
         n -= p.term[i++].n;
     if (i < p.count && column < p.columns) {
         const uint32_t *w =
-            (const uint32_t *)(p.term[i].w + ((int64_t)n * p.slots + slot) * SLOT_K) +
+            (const uint32_t *)(p.term[i].w + ((int64_t)n * p.slots + slot) * SLICE) +
             piece / 4 * 16 + piece % 4;
         v = make_uint4(w[0], w[4], w[8], w[12]);
     }
@@ -379,7 +379,7 @@ uint32_t td_exact_rows(const struct td_cuda_ctx *c, const struct td_linear_args 
     p.image = (uint4 *)c->image;
     p.x_stride = a->x_stride;
     p.rows = a->rows;
-    p.slots = (int32_t)(k / SLOT_K);
+    p.slots = (int32_t)(k / SLICE);
     start(c, p);
     return done;
 }

@@ -12,6 +12,10 @@
  * an expert that all rows chose, with tiles that need no table; its mid and out lie behind
  * those of the choices.
  *
+ * Products by warpgroups take planes in slices, in which a tile's rows must follow each
+ * other: `spread` copies those of each choice to its place among the sorted ones, and mid
+ * is in that order too.
+ *
  * Few rows have few experts in common: up to TD_CUDA_FEW_ROWS every choice is a tile of its own
  * (`inner_one`), and `outer_join` makes outer and combine one.
  *
@@ -34,6 +38,7 @@ struct net {
     int32_t per_row;            /* choices that share a row of x */
     const uint16_t *x;
     int64_t plane;
+    int32_t tall;             /* of x and mid in slices, 0: row by row */
     const int32_t *groups;    /* NULL: all rows, in order, of one expert */
     const int32_t *id;        /* not NULL: each choice is a tile */
     int32_t most_tiles, size; /* size: choices of a tile */
@@ -53,6 +58,44 @@ struct nets {
 size_t td_cuda_groups_bytes(const struct td_reserve *r)
 {
     return (size_t)group_ints(r->max_rows * r->experts_k, r->experts) * sizeof(int32_t);
+}
+
+size_t td_cuda_mid_bytes(const struct td_reserve *r, int planes)
+{
+    int64_t choices = most_sorted(r->max_rows * r->experts_k, r->experts);
+    int64_t rows = td_cuda_tall(r->max_rows);
+    return (size_t)(planes * (choices * td_cuda_pitch(r->expert_size) +
+                              rows * td_cuda_pitch(r->shared_size))) *
+           sizeof(uint16_t);
+}
+
+/* Of the results, and before them of the sorted choices' planes. */
+size_t td_cuda_out_bytes(const struct td_reserve *r, int planes)
+{
+    size_t choices = (size_t)r->max_rows * (size_t)r->experts_k;
+    int64_t sorted = most_sorted(r->max_rows * r->experts_k, r->experts);
+    size_t result = planes == 1 ? sizeof(uint16_t) : sizeof(float);
+    return TD_MAX(choices * (size_t)r->hidden * result,
+                  (size_t)(sorted * td_cuda_pitch(r->hidden)) * sizeof(uint16_t));
+}
+
+/* Copies a row's plane to the places of its k choices. A thread has a piece. */
+static __global__ void __launch_bounds__(256)
+    spread(const int32_t *place, int32_t k, const uint4 *from, int32_t from_tall,
+           int32_t pieces, uint4 *to, int32_t to_tall)
+{
+    const int each = SLICE / 8; /* of a slice */
+    int32_t row = (int32_t)blockIdx.x, i = (int32_t)(blockIdx.y * 256 + threadIdx.x);
+    td_wait();
+    if (i >= pieces)
+        return;
+    int64_t slice = i / each;
+    int32_t piece = i % each ^ row % SLICE_ROWS;
+    uint4 v = from[(slice * from_tall + row) * each + i % each];
+    for (int32_t j = 0; j < k; j++) {
+        int32_t at = place[row * k + j];
+        to[(slice * to_tall + at) * each + (piece ^ at % SLICE_ROWS)] = v;
+    }
 }
 
 /* A tile: its expert and choices, -1 where there are fewer than f.size. False when there
@@ -112,21 +155,6 @@ template <int PLANES> TD_DEVICE void store_out(const struct net &f, int64_t at, 
         ((uint16_t *)f.out)[at] = td_to_bf16(y);
     else
         ((float *)f.out)[at] = y;
-}
-
-/* Elements n .. n + 3 of a choice's row, as far as there are so many, rounded. */
-TD_DEVICE void store_out4(const struct net &f, int32_t choice, int64_t n, float4 y)
-{
-    uint16_t *to = (uint16_t *)f.out + choice * f.n + n;
-    const float each[4] = {y.x, y.y, y.z, y.w};
-    if (n + 4 <= f.n && f.n % 4 == 0) {
-        *(uint2 *)to = make_uint2(td_to_bf16x2(y.x, y.y), td_to_bf16x2(y.z, y.w));
-        return;
-    }
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-        if (n + i < f.n)
-            to[i] = td_to_bf16(each[i]);
 }
 
 /* The 16 weight rows of a block: NW = 2 is inner, 8 of gate and the same 8 of up; NW = 1
@@ -242,50 +270,43 @@ template <int NW> struct net_work {
 
     TD_DEVICE_MEMBER bool find(int unit, td_unit<NW> &u) const
     {
-        const int32_t *groups = both.f[0].groups, *t = NULL;
+        const int32_t *groups = both.f[0].groups;
         int32_t own = both.f[0].rows ? groups[0] : 0, tile = unit / columns;
-        int64_t n0 = (int64_t)(unit % columns) * (TILE_M / NW), expert = 0;
+        int32_t column = unit % columns, expert = 0;
         bool shared = tile >= own;
         const net &f = both.f[shared];
-        u.first = (shared ? tile - own : tile) * WIDE_ROWS;
-        u.count = min(f.rows - u.first, (int32_t)WIDE_ROWS);
+        int64_t end = NW == 2 ? td_cuda_pitch(f.n) : f.n;
+        int32_t first = (shared ? tile - own : tile) * WIDE_ROWS;
+        u.count = min(f.rows - first, (int32_t)WIDE_ROWS);
         u.pick = NULL;
-        if (shared && u.first >= f.rows)
+        if (shared && first >= f.rows)
             return false;
         if (!shared) {
-            t = groups + 1 + TILE_INTS * tile;
+            const int32_t *t = groups + 1 + TILE_INTS * tile;
             expert = t[0];
-            u.pick = groups + 1 + TILE_INTS * f.most_tiles + t[1];
+            first = t[1];
             u.count = t[2];
+            u.pick = groups + 1 + TILE_INTS * f.most_tiles + first;
         }
-        u.n = f.n;
-        if (n0 >= (NW == 2 ? td_cuda_pitch(f.n) : f.n))
+        if (column / WIDE_CLUSTER * WIDE_CLUSTER * (TILE_M / NW) >= end)
             u.count = 0;
-        u.n0 = n0;
+        u.n = f.n;
+        u.n0 = (int64_t)column * (TILE_M / NW);
 #pragma unroll
         for (int i = 0; i < NW; i++) {
-            u.w[i] = net_weight(f, i, (int32_t)expert);
-            u.scale[i] = u.n0 < f.n ? net_scale(f, i, (int32_t)expert, u.n0) : NULL;
+            u.w[i] = net_weight(f, i, expert);
+            u.scale[i] = u.n0 < f.n ? net_scale(f, i, expert, u.n0) : NULL;
         }
-        u.x = f.x;
+        u.x = f.x + (int64_t)first * SLICE;
         u.plane = f.plane;
+        u.tall = f.tall;
         u.blocks = f.blocks;
-        u.share = f.per_row;
-        u.at = shared;
+        u.step = f.n;
+        u.how = WIDE_ROUNDS;
+        u.out = (uint16_t *)f.out + (shared ? first * f.n : 0);
+        if (NW == 2)
+            u.out = u.n0 < end ? f.mid + (u.n0 / SLICE * f.tall + first) * SLICE : NULL;
         return true;
-    }
-
-    TD_DEVICE_MEMBER void store(const td_unit<NW> &u, int32_t choice, int64_t n,
-                                float4 a, float4 b) const
-    {
-        const net &f = both.f[u.at];
-        int64_t pitch = td_cuda_pitch(f.n);
-        if (NW == 1)
-            store_out4(f, choice, n, a);
-        else if (n < pitch)
-            td_planes_store4(make_float4(td_silu(a.x) * b.x, td_silu(a.y) * b.y,
-                                         td_silu(a.z) * b.z, td_silu(a.w) * b.w),
-                             1, f.mid + choice * pitch + n, f.mid_plane);
     }
 };
 
@@ -526,7 +547,8 @@ template <int NW>
 static void launch_wide(const struct td_cuda_ctx *c, const struct nets &both, int type,
                         int64_t wide)
 {
-    net_work<NW> work = {both, (int32_t)((wide * NW + TILE_M - 1) / TILE_M)};
+    const int64_t m = TILE_M / NW * WIDE_CLUSTER;
+    net_work<NW> work = {both, (int32_t)((wide + m - 1) / m * WIDE_CLUSTER)};
     if (type == TD_MAT_F8)
         td_start_wide(c, net_wide<TD_MAT_F8, NW>, work);
     else
@@ -572,7 +594,7 @@ static void run(const struct td_cuda_ctx *c, const struct net &f, const struct n
             launch_small<PLANES, NW, FEW_WARPS>(c, grid, both);
         else
             launch_small<PLANES, NW, BLOCK_WARPS>(c, grid, both);
-    } else if (PLANES == 1 && c->warpgroups) {
+    } else if (f.rows ? f.tall : s.tall) {
         launch_wide<NW>(c, both, type, wide);
     } else if (size == 128) {
         if (type == TD_MAT_F8)
@@ -742,6 +764,39 @@ static void run_join(const struct td_cuda_ctx *c, const struct td_experts_args *
         td_start(c, outer_join<TD_MAT_BF16>, grid, JOIN_THREADS, bytes, j);
 }
 
+/* Whether these products are those of warpgroup.cuh. */
+static bool sliced(const struct td_cuda_ctx *c, const struct td_experts_args *a)
+{
+    const struct td_matrix *all[] = {a->gate, a->down, a->shared_gate_proj,
+                                     a->shared_down};
+    bool good = td_planes_sliced(c, a->rows) && c->numerics == TD_NUM_BF16 &&
+                a->gate->type != TD_MAT_F32 &&
+                tile_size<1>(c, a->rows * a->k, a->experts) == WIDE_ROWS;
+    for (size_t i = 0; i < TD_COUNT(all); i++)
+        good = good && !(all[i] && all[i]->type != a->gate->type);
+    return good;
+}
+
+/* Sorts the choices, and in slices their rows x too. */
+static void sort(const struct td_cuda_ctx *c, const struct td_experts_args *a,
+                 struct net *f, int32_t x_tall)
+{
+    const struct grouping g = {a->id,         f->rows,
+                               a->experts,    f->size,
+                               f->most_tiles, most_sorted(f->rows, a->experts),
+                               c->groups};
+    int32_t pieces = f->blocks * (KB / 8);
+    start_group(c, g);
+    if (x_tall == 0)
+        return;
+    dim3 grid((unsigned)a->rows, (unsigned)((pieces + 255) / 256));
+    td_start(c, spread, grid, 256, 0, group_places(g), a->k, (const uint4 *)f->x,
+             x_tall, pieces, (uint4 *)c->out, g.places);
+    f->x = (const uint16_t *)c->out;
+    f->tall = g.places;
+    f->mid_plane = g.places * td_cuda_pitch(f->n);
+}
+
 /* Both inner products, their places in work memory settled. */
 template <int PLANES>
 static void inner(const struct td_cuda_ctx *c, const struct td_experts_args *a,
@@ -749,29 +804,30 @@ static void inner(const struct td_cuda_ctx *c, const struct td_experts_args *a,
 {
     bool few = PLANES == 1 && joins(c, a);
     int64_t hidden = a->down[0].n;
-    td_planes_make(c, a->x, hidden, a->rows, hidden, PLANES);
-    f->x = s->x = c->planes;
-    f->plane = s->plane = a->rows * td_cuda_pitch(hidden);
+    struct td_planes_out x = td_planes_make(c, a->x, hidden, a->rows, hidden, PLANES,
+                                            sliced(c, a), a->gate->type);
+    f->x = s->x = x.first;
+    f->plane = s->plane = x.plane;
     f->rows = a->rows * a->k;
     f->per_row = a->k;
     f->size = few ? 8 : tile_size<PLANES>(c, f->rows, a->experts);
     set_weights(f, a->gate, a->up, a->experts > 1);
     f->mid = c->mid;
     f->mid_plane = f->rows * td_cuda_pitch(f->n);
-    if (a->shared_down) {
-        s->rows = a->rows;
-        s->per_row = 1;
-        s->size = few ? 8 : tile_size<PLANES>(c, a->rows, 1);
-        set_weights(s, a->shared_gate_proj, a->shared_up, false);
-        s->mid = c->mid + PLANES * f->mid_plane;
-        s->mid_plane = a->rows * td_cuda_pitch(s->n);
-    }
     f->most_tiles = few ? f->rows : most_tiles(f->rows, a->experts, f->size);
     f->groups = c->groups;
     f->id = few ? a->id : NULL;
     if (!few)
-        start_group(
-            c, grouping{a->id, f->rows, a->experts, f->size, f->most_tiles, c->groups});
+        sort(c, a, f, x.tall);
+    if (a->shared_down) {
+        s->rows = a->rows;
+        s->per_row = 1;
+        s->size = f->size == 8 ? 8 : tile_size<PLANES>(c, a->rows, 1);
+        s->tall = x.tall;
+        set_weights(s, a->shared_gate_proj, a->shared_up, false);
+        s->mid = c->mid + PLANES * f->mid_plane;
+        s->mid_plane = a->rows * td_cuda_pitch(s->n);
+    }
     if (few)
         run_inner(c, *f, *s);
     else

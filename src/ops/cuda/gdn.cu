@@ -272,7 +272,7 @@ static __global__ void __launch_bounds__(GDN_THREADS, 2)
             sum += s.squares[i];
         float y = o * (1.0f / sqrtf(sum / (float)DV + n.eps)) * w * td_silu(z);
         n.x[to] = y;
-        td_planes_store(y, p.planes.n, p.planes.to + to, p.planes.plane);
+        td_planes_store(y, p.planes, row, head * DV + t);
     }
     float4 d = *(const float4 *)&s.d[4 * quad];
 #pragma unroll
@@ -367,7 +367,7 @@ extern "C" void td_cuda_gdn(const struct td_cuda_ctx *c, const struct td_gdn_arg
     td_cuda_delta_pieces(c, &a->delta);
     struct td_planes_out planes =
         td_planes_for(c, a->norm.x, b->rows, (int64_t)a->norm.heads * a->norm.dim,
-                      td_planes_rounded(c));
+                      td_planes_rounded(c), a->norm.to_product);
     if (b->n_decode) {
         struct gdn p = {
             *a, {*a->gate_a, *a->gate_b}, *b, planes, c->counts + TD_CUDA_FEW_ROWS};

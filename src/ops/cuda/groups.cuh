@@ -3,12 +3,13 @@
  * Choices of experts sorted by expert, into tiles of at most so many that share one.
  *
  * groups: [0] the number of tiles, then tiles of {expert, first, count}, then the sorted
- * choices, then how often each block of group_count() saw each expert.
+ * choices, each expert's from a multiple of SLICE_ROWS on, then each choice's place among
+ * them, then how often each block of group_count() saw each expert.
  */
 #ifndef TD_OPS_CUDA_GROUPS_CUH
 #define TD_OPS_CUDA_GROUPS_CUH
 
-#include "ops/cuda/device.cuh"
+#include "ops/cuda/planes.cuh"
 
 enum {
     GROUP_THREADS = 1024,
@@ -22,16 +23,24 @@ static int32_t most_tiles(int32_t choices, int32_t experts, int32_t size)
     return (choices < experts ? choices : experts) + choices / size;
 }
 
+/* Places of sorted choices. */
+static int32_t most_sorted(int32_t choices, int32_t experts)
+{
+    int32_t apart = (SLICE_ROWS - 1) * (choices < experts ? choices : experts);
+    return (int32_t)td_cuda_tall(choices + apart);
+}
+
 /* Integers of groups. */
 static int64_t group_ints(int32_t choices, int32_t experts)
 {
-    return 1 + (int64_t)TILE_INTS * most_tiles(choices, experts, 8) + choices +
-           (int64_t)GROUP_BLOCKS * experts;
+    return 1 + (int64_t)TILE_INTS * most_tiles(choices, experts, 8) +
+           most_sorted(choices, experts) + choices + (int64_t)GROUP_BLOCKS * experts;
 }
 
 struct grouping {
     const int32_t *id;
     int32_t choices, experts, size, most; /* size: of a tile; most: tiles */
+    int32_t places;                       /* of sorted choices */
     int32_t *groups;
 };
 
@@ -40,9 +49,14 @@ TD_DEVICE int32_t *group_sorted(const struct grouping &g)
     return g.groups + 1 + TILE_INTS * g.most;
 }
 
+TD_CUDA_BOTH int32_t *group_places(const struct grouping &g)
+{
+    return g.groups + 1 + TILE_INTS * g.most + g.places;
+}
+
 TD_DEVICE int32_t *group_counts(const struct grouping &g)
 {
-    return group_sorted(g) + g.choices;
+    return group_places(g) + g.choices;
 }
 
 /* The first choice of block `block` of the grid. */
@@ -101,6 +115,7 @@ TD_DEVICE void place_experts(const struct grouping &g, const int32_t *count,
     for (int e0 = 0; e0 < g.experts; e0 += WARP) {
         int e = e0 + (int)threadIdx.x;
         int32_t n = e < g.experts ? count[e] : 0, t = (n + g.size - 1) / g.size;
+        n = (n + SLICE_ROWS - 1) / SLICE_ROWS * SLICE_ROWS;
         int32_t rows_to = n, tiles_to = t;
         for (int d = 1; d < WARP; d *= 2) {
             int32_t r = __shfl_up_sync(0xffffffff, rows_to, d);
@@ -147,8 +162,11 @@ static __global__ void __launch_bounds__(GROUP_THREADS) group(const struct group
     __syncthreads();
     int32_t end = group_begin(g, blockIdx.x + 1);
     for (int i = group_begin(g, blockIdx.x) + (int)threadIdx.x; i < end;
-         i += GROUP_THREADS)
-        group_sorted(g)[atomicAdd(&first[g.id[i]], 1)] = i;
+         i += GROUP_THREADS) {
+        int32_t at = atomicAdd(&first[g.id[i]], 1);
+        group_sorted(g)[at] = i;
+        group_places(g)[i] = at;
+    }
 }
 
 static void start_group(const struct td_cuda_ctx *c, const struct grouping &g)

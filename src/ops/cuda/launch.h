@@ -34,6 +34,8 @@ struct td_cuda_made {
     int64_t stride, k;
     int32_t rows;
     int n;
+    bool sliced; /* see planes.cuh */
+    int32_t type;
 };
 
 /* Work memory and what a launch needs to know of the device. */
@@ -46,9 +48,10 @@ struct td_cuda_ctx {
     int32_t split;      /* tokens of a part of a decode row's context */
     struct td_reserve limits;
     struct td_cuda_made *made;
-    uint16_t *planes; /* inputs as sums of bf16 numbers: [planes][max_rows][pitch] */
-    uint16_t *mid;    /* experts' inner activations, [planes][choices][pitch] */
-    void *out;        /* [choices][hidden] results of experts, bf16 or f32 */
+    uint16_t *planes; /* inputs as sums of bf16 numbers, see planes.cuh */
+    uint16_t *mid;    /* experts' inner activations as planes */
+    void *out;        /* [choices][hidden] results of experts, bf16 or f32, and before them
+                         what these read, see experts.cu */
     void *shared;     /* [max_rows][hidden] results of the shared expert, likewise */
     int32_t *groups;  /* rows by expert, see experts.cu */
     float *parts;     /* partial attention, see attention.cu */
@@ -69,6 +72,12 @@ struct td_cuda_ctx {
 TD_CUDA_BOTH int64_t td_cuda_pitch(int64_t k)
 {
     return (k + TD_SCALE_BLOCK - 1) / TD_SCALE_BLOCK * TD_SCALE_BLOCK;
+}
+
+/* Rows that planes have room for: whole groups of those that are swizzled together. */
+TD_CUDA_BOTH int64_t td_cuda_tall(int64_t rows)
+{
+    return (rows + 7) / 8 * 8;
 }
 
 #ifdef __cplusplus
@@ -116,6 +125,8 @@ void td_cuda_sum_ranks(cudaStream_t stream, const float *gathered, int32_t ranks
 
 /* Bytes of the work areas. */
 size_t td_cuda_groups_bytes(const struct td_reserve *r);
+size_t td_cuda_mid_bytes(const struct td_reserve *r, int planes);
+size_t td_cuda_out_bytes(const struct td_reserve *r, int planes);
 size_t td_cuda_parts_bytes(const struct td_reserve *r);
 size_t td_cuda_chunks_bytes(const struct td_reserve *r);
 size_t td_cuda_planes_of_chunks(const struct td_reserve *r);

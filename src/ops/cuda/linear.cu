@@ -26,6 +26,7 @@ struct lin_params {
     int32_t ring; /* of lin_one() */
     const uint16_t *x;
     int64_t plane;
+    int32_t tall; /* of x in slices */
     struct td_cuda_ahead ahead;
 };
 
@@ -170,42 +171,37 @@ static __global__ void __launch_bounds__(BLOCK_THREADS, WIDE &&PLANES == 1 ? 1 :
 enum { WIDE_BAND = 16 };
 
 /* What wide_run() works on: tiles of rows, `band` of which share weights before the next
- * weights are asked for, so that both stay in the second-level cache. */
+ * weights are asked for, so that both stay in the second-level cache. `columns` are those
+ * of tiles of weights that a cluster takes together. */
 struct lin_work {
     lin_params p;
     int32_t columns, tiles, rows, band;
 
     TD_DEVICE_MEMBER bool find(int unit, td_unit<1> &u) const
     {
-        int at = unit / (columns * band), tile0 = at * band;
-        if (unit >= columns * tiles)
+        int both = unit / WIDE_CLUSTER, tile0 = both / (columns * band) * band;
+        if (both >= columns * tiles)
             return false;
-        int wide = min(band, tiles - tile0), in = unit - columns * tile0;
-        int column = in / wide, first = (tile0 + in % wide) * rows, i = 0;
+        int wide = min(band, tiles - tile0), in = both - columns * tile0;
+        int column = in / wide * WIDE_CLUSTER + unit % WIDE_CLUSTER, i = 0;
         while (i + 1 < p.count && column >= p.term[i + 1].tile0)
             i++;
         const lin_term &t = p.term[i];
-        int64_t n0 = (int64_t)(column - t.tile0) * TILE_M;
-        u.w[0] = t.w;
-        u.scale[0] = scale_of(t, n0, p.blocks);
         u.n = t.n;
-        u.n0 = n0;
-        u.x = p.x;
+        u.n0 = (int64_t)(column - t.tile0) * TILE_M;
+        u.w[0] = t.w;
+        u.scale[0] = u.n0 < t.n ? scale_of(t, u.n0, p.blocks) : NULL;
+        int32_t first = (tile0 + in % wide) * rows;
+        u.x = p.x + (int64_t)first * SLICE;
         u.plane = p.plane;
-        u.pick = NULL;
+        u.tall = p.tall;
         u.blocks = p.blocks;
-        u.first = first;
-        u.share = 1;
         u.count = min(rows, p.rows - first);
-        u.at = i;
+        u.out = t.y + first * t.y_stride;
+        u.step = t.y_stride;
+        u.pick = NULL;
+        u.how = WIDE_STORES;
         return true;
-    }
-
-    TD_DEVICE_MEMBER void store(const td_unit<1> &u, int32_t row, int64_t n, float4 y,
-                                float4) const
-    {
-        const lin_term &t = p.term[u.at];
-        td_store_row(t.y + row * t.y_stride, n, t.n, y);
     }
 };
 
@@ -344,15 +340,6 @@ template <int TYPE, int PLANES, bool WIDE> static bool fits(const struct td_cuda
     return td_tile_bytes<TYPE, PLANES, WIDE>() + 1024 <= (size_t)c->shared_max;
 }
 
-template <int TYPE, int PLANES>
-static void launch_wide(const struct td_cuda_ctx *c, lin_params &p)
-{
-    const int32_t rows = PLANES == 3 ? WIDE_ROWS_3 : WIDE_ROWS;
-    int32_t columns = lay_out(&p, TILE_M);
-    td_start_wide(c, lin_wide<TYPE, PLANES>,
-                  lin_work{p, columns, (p.rows + rows - 1) / rows, rows, WIDE_BAND});
-}
-
 /* One launch for each kind, since tiles differ in shared memory. Those that this GPU's
  * blocks have none for are left to the small form. */
 template <int TYPE, int PLANES>
@@ -363,12 +350,29 @@ static void tiles(const struct td_cuda_ctx *c, struct lin_params *all)
     struct lin_params p = take(all, TYPE, PLANES);
     if (p.count == 0)
         return;
-    if (c->warpgroups && (PLANES == 1 || TYPE == TD_MAT_BF16))
-        launch_wide<PLANES == 1 ? TYPE : TD_MAT_BF16, PLANES>(c, p);
-    else if (PLANES == 1 && p.rows > 64 && fits<TYPE, PLANES, true>(c))
+    if (PLANES == 1 && p.rows > 64 && fits<TYPE, PLANES, true>(c))
         launch_tiles<TYPE, PLANES, true>(c, p);
     else
         launch_tiles<TYPE, PLANES, false>(c, p);
+}
+
+/* The same by warpgroups. */
+template <int TYPE, int PLANES>
+static void wide(const struct td_cuda_ctx *c, struct lin_params *all,
+                 const struct td_linear_args *a)
+{
+    const int32_t rows = PLANES == 3 ? WIDE_ROWS_3 : WIDE_ROWS;
+    struct lin_params p = take(all, TYPE, PLANES);
+    if (p.count == 0)
+        return;
+    const struct td_planes_out x = td_planes_make(c, a->x, a->x_stride, a->rows,
+                                                  a->term[0].w->k, PLANES, true, TYPE);
+    p.x = x.first;
+    p.plane = x.plane;
+    p.tall = x.tall;
+    int32_t columns = (lay_out(&p, TILE_M) + WIDE_CLUSTER - 1) / WIDE_CLUSTER;
+    td_start_wide(c, lin_wide<TYPE, PLANES>,
+                  lin_work{p, columns, (p.rows + rows - 1) / rows, rows, WIDE_BAND});
 }
 
 extern "C" void td_cuda_linear(const struct td_cuda_ctx *c,
@@ -386,8 +390,6 @@ void td_cuda_linear_ahead(const struct td_cuda_ctx *c, const struct td_linear_ar
     int planes = 0;
     p.rows = a->rows;
     p.blocks = (int32_t)(pitch / KB);
-    p.x = c->planes;
-    p.plane = a->rows * pitch;
     if (ahead)
         p.ahead = *ahead;
     for (int i = 0; i < a->count; i++) {
@@ -409,7 +411,17 @@ void td_cuda_linear_ahead(const struct td_cuda_ctx *c, const struct td_linear_ar
     }
     if (p.count == 0)
         return;
-    td_planes_make(c, a->x, a->x_stride, a->rows, k, planes);
+    if (td_planes_sliced(c, p.rows)) {
+        wide<TD_MAT_F8, 1>(c, &p, a);
+        wide<TD_MAT_BF16, 1>(c, &p, a);
+        wide<TD_MAT_F8, 3>(c, &p, a);
+        wide<TD_MAT_BF16, 3>(c, &p, a);
+        return;
+    }
+    const struct td_planes_out x =
+        td_planes_make(c, a->x, a->x_stride, a->rows, k, planes, false, TD_MAT_F8);
+    p.x = x.first;
+    p.plane = x.plane;
     if (p.rows > TD_CUDA_SMALL_ROWS) {
         tiles<TD_MAT_F8, 1>(c, &p);
         tiles<TD_MAT_BF16, 1>(c, &p);
@@ -450,6 +462,7 @@ extern "C" void td_cuda_prepare_linear(const struct td_cuda_ctx *c)
     if (c->warpgroups) {
         td_allow_wide(lin_wide<TD_MAT_F8, 1>);
         td_allow_wide(lin_wide<TD_MAT_BF16, 1>);
+        td_allow_wide(lin_wide<TD_MAT_F8, 3>);
         td_allow_wide(lin_wide<TD_MAT_BF16, 3>);
     }
     allow<TD_MAT_F8, 1, true>(c);

@@ -101,7 +101,7 @@ TD_DEVICE void store_row(const struct td_norm_args &a, int64_t row, const quads<
         if (a.sum)
             ((float4 *)(a.sum + row * a.h))[at] = q.v[i];
         ((float4 *)(a.y + row * a.y_stride))[at] = y;
-        td_planes_store4(y, planes.n, planes.to + row * a.h + 4 * at, planes.plane);
+        td_planes_store4(y, planes, row, 4 * at);
     }
 }
 
@@ -147,7 +147,8 @@ extern "C" void td_cuda_norm(const struct td_cuda_ctx *c, const struct td_norm_a
         return;
     }
     if (a->y_stride == a->h)
-        planes = td_planes_for(c, a->y, a->rows, a->h, planes_of_norm(c, a->rows));
+        planes =
+            td_planes_for(c, a->y, a->rows, a->h, planes_of_norm(c, a->rows), NULL);
     if (a->h <= 4 * ROW_THREADS * 2)
         td_start(c, norm_quads<2>, grid, ROW_THREADS, 0, *a, planes);
     else if (a->h <= 4 * ROW_THREADS * 4)
@@ -167,6 +168,7 @@ static __global__ void __launch_bounds__(ROW_THREADS)
     int lane = (int)threadIdx.x % WARP;
     if (i >= (int64_t)a.rows * a.heads)
         return;
+    int64_t row = i / a.heads, k0 = i % a.heads * a.dim;
     float *x = a.x + i * a.dim;
     const float *z = a.z + i * a.dim;
     float squares = 0.0f;
@@ -182,7 +184,7 @@ static __global__ void __launch_bounds__(ROW_THREADS)
                         v.z * s * w.z * td_silu(g.z), v.w * s * w.w * td_silu(g.w));
         if (!a.to_product || !planes.n)
             ((float4 *)x)[lane] = v;
-        td_planes_store4(v, planes.n, planes.to + i * a.dim + 4 * lane, planes.plane);
+        td_planes_store4(v, planes, row, k0 + 4 * lane);
         return;
     }
     for (int d = lane; d < a.dim; d += WARP)
@@ -190,7 +192,7 @@ static __global__ void __launch_bounds__(ROW_THREADS)
     float s = 1.0f / sqrtf(td_warp_sum(squares) / (float)a.dim + a.eps);
     for (int d = lane; d < a.dim; d += WARP) {
         x[d] = x[d] * s * a.w[d] * td_silu(z[d]);
-        td_planes_store(x[d], planes.n, planes.to + i * a.dim + d, planes.plane);
+        td_planes_store(x[d], planes, row, k0 + d);
     }
 }
 
@@ -207,13 +209,14 @@ void td_gated_norm_from(const struct td_cuda_ctx *c, const struct td_gated_norm_
 extern "C" void td_cuda_gated_norm(const struct td_cuda_ctx *c,
                                    const struct td_gated_norm_args *a)
 {
-    struct td_planes_out planes = td_planes_for(
-        c, a->x, a->rows, (int64_t)a->heads * a->dim, td_planes_rounded(c));
+    struct td_planes_out planes =
+        td_planes_for(c, a->x, a->rows, (int64_t)a->heads * a->dim,
+                      td_planes_rounded(c), a->to_product);
     td_gated_norm_from(c, a, 0, planes);
 }
 
 static __global__ void __launch_bounds__(ROW_THREADS)
-    swiglu_element(float *gate, const float *up, int64_t n,
+    swiglu_element(float *gate, const float *up, int64_t n, int64_t k,
                    const struct td_planes_out planes)
 {
     td_wait();
@@ -221,7 +224,7 @@ static __global__ void __launch_bounds__(ROW_THREADS)
     if (i >= n)
         return;
     gate[i] = td_silu(gate[i]) * up[i];
-    td_planes_store(gate[i], planes.n, planes.to + i, planes.plane);
+    td_planes_store(gate[i], planes, i / k, i % k);
 }
 
 extern "C" void td_cuda_swiglu(const struct td_cuda_ctx *c,
@@ -229,9 +232,9 @@ extern "C" void td_cuda_swiglu(const struct td_cuda_ctx *c,
 {
     int64_t n = a->rows * a->n;
     struct td_planes_out planes =
-        td_planes_for(c, a->gate, a->rows, a->n, td_planes_rounded(c));
+        td_planes_for(c, a->gate, a->rows, a->n, td_planes_rounded(c), NULL);
     td_start(c, swiglu_element, dim3((unsigned)((n + ROW_THREADS - 1) / ROW_THREADS)),
-             ROW_THREADS, 0, a->gate, a->up, n, planes);
+             ROW_THREADS, 0, a->gate, a->up, n, a->n, planes);
 }
 
 /* A row's choice, made by a warp. Lane l holds experts l, l + 32, ...; probabilities are
@@ -409,8 +412,8 @@ static void start_choose(const struct td_cuda_ctx *c, const struct td_choose_arg
         p.gate[i].n = t->w->n;
         tiles += (unsigned)((t->w->n + SMALL_M - 1) / SMALL_M);
     }
-    p.planes =
-        td_planes_for(c, a->norm.y, a->norm.rows, a->norm.h, td_planes_rounded(c));
+    p.planes = td_planes_for(c, a->norm.y, a->norm.rows, a->norm.h,
+                             td_planes_rounded(c), NULL);
     p.ring = td_one_plan(c,
                          {(int64_t)tiles * a->norm.rows, BLOCK_WARPS,
                           (int)(a->norm.h / KB), TD_MAT_BF16, choose_bytes(a->norm.h)},

@@ -198,17 +198,16 @@ static void areas_of(struct td_cuda *cuda, const struct td_reserve *r,
 {
     const struct td_dev *dev = &cuda->dev;
     struct td_cuda_ctx *c = &cuda->ctx;
-    size_t rows = (size_t)r->max_rows, planes = dev->numerics == TD_NUM_BF16 ? 1 : 3;
-    size_t choices = rows * (size_t)r->experts_k;
-    size_t mid = choices * (size_t)td_cuda_pitch(r->expert_size) +
-                 rows * (size_t)td_cuda_pitch(r->shared_size);
+    size_t rows = (size_t)r->max_rows;
+    int planes = dev->numerics == TD_NUM_BF16 ? 1 : 3;
     size_t wide = (size_t)td_cuda_pitch(TD_MAX(r->max_k, r->hidden));
     size_t result =
         (size_t)r->hidden * (planes == 1 ? sizeof(uint16_t) : sizeof(float));
     const struct area areas[AREAS] = {
-        {3 * rows * wide * sizeof(uint16_t), (void **)&c->planes},
-        {r->experts ? planes * mid * sizeof(uint16_t) : 0, (void **)&c->mid},
-        {choices * result, &c->out},
+        {3 * (size_t)td_cuda_tall(r->max_rows) * wide * sizeof(uint16_t),
+         (void **)&c->planes},
+        {r->experts ? td_cuda_mid_bytes(r, planes) : 0, (void **)&c->mid},
+        {r->experts ? td_cuda_out_bytes(r, planes) : 0, &c->out},
         {r->experts ? rows * result : 0, &c->shared},
         {r->experts ? td_cuda_groups_bytes(r) : 0, (void **)&c->groups},
         {td_cuda_parts_bytes(r), (void **)&c->parts},
