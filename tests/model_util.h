@@ -104,7 +104,8 @@ static inline void util_open_rank(struct util_model *u, const struct util_params
     struct td_model_limits limits = {.max_rows = p->max_rows ? p->max_rows : UTIL_LEN,
                                      .max_seqs = UTIL_SEQS,
                                      .max_out = 64,
-                                     .max_len = UTIL_LEN};
+                                     .max_len = UTIL_LEN,
+                                     .draft = true};
     struct td_load_opts load = {.threads = 1};
     memset(u, 0, sizeof(*u));
     td_error_init(&err);

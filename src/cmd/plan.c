@@ -43,7 +43,6 @@ enum {
 /* Rows of the table, bytes. */
 #define ROW_LIST(X)                                                                    \
     X(ROW_WEIGHTS, "weights", "weights")                                               \
-    X(ROW_DRAFT, "draft head", "draft")                                                \
     X(ROW_KV, "KV cache", "kv")                                                        \
     X(ROW_STATES, "states", "states")                                                  \
     X(ROW_PREFIXES, "prefixes", "prefixes")                                            \
@@ -128,8 +127,7 @@ static void fill_rank(struct facts *f, int index)
     const struct td_spread_rank *r = &f->spread.ranks[index];
     const struct td_plan *p = &r->plan;
     int64_t *row = f->ranks[index].row;
-    row[ROW_WEIGHTS] = p->bytes.weights - p->bytes.draft;
-    row[ROW_DRAFT] = p->bytes.draft;
+    row[ROW_WEIGHTS] = p->bytes.weights;
     row[ROW_KV] = p->kv;
     row[ROW_STATES] = p->states;
     row[ROW_PREFIXES] = p->prefixes;

@@ -46,7 +46,8 @@ const char *td_use_text(enum td_use use)
         [TD_USE_SCALE] = "scale",
         [TD_SKIP_VISION] = "skipped: vision tower, tandem reads text",
         [TD_SKIP_TIED] = "skipped: the configuration ties the head to the embedding",
-        [TD_SKIP_MTP] = "skipped: the configuration has no draft head",
+        [TD_SKIP_MTP] =
+            "skipped: the configuration has no draft head, or nobody asks for it",
     };
     return (unsigned)use < TD_USE_COUNT ? texts[use] : "?";
 }

@@ -79,6 +79,8 @@ static enum td_status make(const char *path, uint64_t seed, struct td_dev *dev,
     m->limits = *limits;
     m->random = seed;
     enum td_status s = td_config_read(path, &m->cfg, err);
+    if (!limits->draft)
+        m->cfg.mtp_layers = 0;
     if (s == TD_OK)
         s = td_slice_make(&m->cfg, rank, ranks, &m->slice, err);
     if (s == TD_OK)
@@ -88,8 +90,7 @@ static enum td_status make(const char *path, uint64_t seed, struct td_dev *dev,
     if (s == TD_OK)
         s = make_layers(m, err);
     if (s == TD_OK) {
-        m->weight_bytes = td_model_weight_bytes(m, false);
-        m->draft_bytes = td_model_weight_bytes(m, true);
+        m->weight_bytes = td_model_weight_bytes(m);
         m->list_bytes = td_model_list_bytes(m);
         *out = m;
     } else {
@@ -311,7 +312,6 @@ void td_model_bytes(const struct td_model *m, struct td_model_bytes *out)
     struct td_reserve r = largest(m);
     *out = (struct td_model_bytes){
         .weights = m->weight_bytes,
-        .draft = m->draft_bytes,
         .lists = m->list_bytes,
         .kv_block = 2 * kv_bytes(m) * kv_layers(m),
         .state = (conv_slot_bytes(m) + state_slot_bytes(m)) * m->cfg.n_gdn,

@@ -33,13 +33,13 @@ struct td_model_limits {
     int32_t max_out;  /* rows with logits of a forward */
     int32_t max_len;  /* tokens of a sequence */
     int32_t vocab;    /* candidates are chosen from ids below this; 0: none are */
+    bool draft;       /* td_model_draft() will be called: its weights, cache and work */
 };
 
 /* Bytes on one rank's device, by use. */
 struct td_model_bytes {
-    int64_t weights;  /* matrices, scales, vectors, those of the draft head too */
-    int64_t draft;    /* the draft head's part of them */
-    int64_t kv_block; /* one KV block over all attention layers, draft head included */
+    int64_t weights;  /* matrices, scales, vectors */
+    int64_t kv_block; /* one KV block over all attention layers */
     int64_t state;    /* one slot: recurrent and convolution state of all layers */
     int64_t work;     /* activations, logits, batch */
     int64_t shelf;    /* what operations work in */
@@ -76,6 +76,7 @@ const struct td_weights *td_model_weights(const struct td_model *m);
 const struct td_model_dir *td_model_files(const struct td_model *m);
 
 const struct td_config *td_model_config(const struct td_model *m);
+/* A draft head is there, and was asked for. */
 bool td_model_has_draft(const struct td_model *m);
 void td_model_bytes(const struct td_model *m, struct td_model_bytes *out);
 

@@ -68,7 +68,7 @@ struct td_model {
     struct td_comm *comm;
     struct td_model_dir dir; /* empty for a random model */
     struct td_weights names;
-    int64_t weight_bytes, draft_bytes, list_bytes; /* see struct td_model_bytes */
+    int64_t weight_bytes, list_bytes; /* see struct td_model_bytes */
     uint64_t random; /* seed of a model without files, 0: it has files */
 
     struct td_matrix embed, head; /* head shares embed's memory when tied */
@@ -99,7 +99,7 @@ struct td_place {
  * memory for all weights, then reads them. */
 struct td_place td_model_placed(struct td_model *m, const struct td_weight *w);
 float td_transformed(enum td_transform t, float x);
-int64_t td_model_weight_bytes(const struct td_model *m, bool draft_only);
+int64_t td_model_weight_bytes(const struct td_model *m);
 int64_t td_model_list_bytes(const struct td_model *m);
 enum td_status td_model_place(struct td_model *m, struct td_error *err);
 enum td_status td_model_read(struct td_model *m, const struct td_load_opts *opts,

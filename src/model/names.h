@@ -176,7 +176,7 @@ enum td_use {
     TD_USE_SCALE,
     TD_SKIP_VISION, /* vision tower */
     TD_SKIP_TIED,   /* a head beside a tied embedding */
-    TD_SKIP_MTP,    /* a draft head that the configuration does not have */
+    TD_SKIP_MTP, /* a draft head that the configuration does not have, or nobody wants */
     TD_USE_COUNT
 };
 

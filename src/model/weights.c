@@ -170,13 +170,11 @@ static size_t inv_freq_bytes(const struct td_model *m)
     return round64((size_t)(m->cfg.rotary_dim / 2) * sizeof(float));
 }
 
-int64_t td_model_weight_bytes(const struct td_model *m, bool draft_only)
+int64_t td_model_weight_bytes(const struct td_model *m)
 {
-    size_t sum = draft_only ? 0 : inv_freq_bytes(m);
+    size_t sum = inv_freq_bytes(m);
     for (size_t i = 0; i < m->names.count; i++) {
         const struct td_weight *w = &m->names.w[i];
-        if (draft_only && !w->mtp)
-            continue;
         /* only looks at which kind of place it is */
         struct td_place p = td_model_placed((struct td_model *)(uintptr_t)m, w);
         sum += data_bytes(m, w, &p) + scale_bytes(w);

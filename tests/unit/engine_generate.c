@@ -217,7 +217,7 @@ static void test_refused(void **state)
                                           "cudaa"};
     struct td_engine_params p = lexicon();
     p.memory = 10 * TD_MIB;
-    expect_refusal(p, TD_E_MEMORY_PLAN, "MiB for one sequence of 256 tokens: 4",
+    expect_refusal(p, TD_E_MEMORY_PLAN, "MiB for one sequence of 256 tokens: 37",
                    "--memory allows 10.0 MiB");
     p = lexicon();
     p.max_len = 5000;

@@ -22,7 +22,7 @@ static void open_model(struct imagined *m, uint64_t seed, struct td_comm *comm)
     struct td_error err;
     struct td_dev_params dev = {.threads = 2, .budget = (size_t)1 << 30};
     struct td_model_limits limits = {
-        .max_rows = LEN, .max_seqs = 1, .max_out = 1, .max_len = LEN};
+        .max_rows = LEN, .max_seqs = 1, .max_out = 1, .max_len = LEN, .draft = true};
     td_error_init(&err);
     if (td_cpu_open(&dev, &m->dev, &err) != TD_OK ||
         td_model_random(path, seed, m->dev, comm, &limits, &m->model, &err) != TD_OK ||

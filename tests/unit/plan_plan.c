@@ -32,10 +32,10 @@ static void make(const struct ckpt *c, const char *preset)
 }
 
 static struct td_model *open_size(const char *path, struct td_dev *dev, int rank,
-                                  int ranks)
+                                  int ranks, bool draft)
 {
     struct td_model_limits limits = {
-        .max_rows = 512, .max_seqs = 1, .max_out = 1, .max_len = 4096};
+        .max_rows = 512, .max_seqs = 1, .max_out = 1, .max_len = 4096, .draft = draft};
     struct td_model *m = NULL;
     struct td_error err;
     td_error_init(&err);
@@ -47,7 +47,7 @@ static struct td_model *open_size(const char *path, struct td_dev *dev, int rank
 static struct td_model_bytes sizes(const char *path, int rank, int ranks)
 {
     struct td_dev *dev = cpu();
-    struct td_model *m = open_size(path, dev, rank, ranks);
+    struct td_model *m = open_size(path, dev, rank, ranks, false);
     struct td_model_bytes b;
     td_model_bytes(m, &b);
     td_model_free(m);
@@ -62,8 +62,23 @@ static void assert_gib(int64_t bytes, double want)
         fail_msg("%.3f GiB, expected %.1f", gib, want);
 }
 
-/* 122B-A10B over two ranks: 57.6 GiB each and 1.2 for the draft head; 24 KiB of keys and
- * values a token over both, and the draft head's; 144 MiB of recurrent state. */
+/* What the draft head adds where somebody asks for it; an engine does not. */
+static void check_draft(const char *path, const struct td_model_bytes *without)
+{
+    struct td_dev *dev = cpu();
+    struct td_model *m = open_size(path, dev, 0, 2, true);
+    struct td_model_bytes b;
+    td_model_bytes(m, &b);
+    assert_true(td_model_has_draft(m));
+    assert_gib(b.weights - without->weights, 1.2);
+    assert_int_equal(b.kv_block - without->kv_block, 1024 * TD_KV_BLOCK);
+    assert_true(b.work > without->work && b.lists > without->lists);
+    td_model_free(m);
+    dev->ops.close(dev);
+}
+
+/* 122B-A10B over two ranks: 57.6 GiB each; 24 KiB of keys and values a token over both;
+ * 144 MiB of recurrent state. */
 static void test_published(void **state)
 {
     static const char *const parts[] = {"model-000*", "*.index.json"};
@@ -72,10 +87,10 @@ static void test_published(void **state)
     ckpt_init(&c);
     make(&c, "122b-a10b");
     struct td_model_bytes whole = sizes(c.dir, 0, 1), half = sizes(c.dir, 0, 2);
-    assert_gib(half.weights - half.draft, 57.6);
-    assert_gib(half.draft, 1.2);
-    assert_gib(whole.weights - whole.draft, 115.2);
-    assert_int_equal(half.kv_block, (12 + 1) * 1024 * TD_KV_BLOCK);
+    assert_gib(half.weights, 57.6);
+    assert_gib(whole.weights, 115.2);
+    assert_int_equal(half.kv_block, 12 * 1024 * TD_KV_BLOCK);
+    check_draft(c.dir, &half);
     assert_int_equal(half.state, (150994944 + 2 * 2654208) / 2);
     assert_int_equal(sizes(c.dir, 1, 2).weights, half.weights);
 
@@ -92,7 +107,7 @@ static void test_published(void **state)
     ckpt_init(&c);
     make(&c, "35b-a3b");
     half = sizes(c.dir, 0, 2);
-    assert_gib(half.weights - half.draft, 16.65);
+    assert_gib(half.weights, 16.65);
     ckpt_release(&c);
 }
 
@@ -139,7 +154,7 @@ static enum td_status plan(int64_t memory, int32_t len, int32_t seqs,
                            struct td_plan *out, struct td_error *err)
 {
     struct td_dev *dev = cpu();
-    struct td_model *m = open_size("models/lexicon", dev, 0, 1);
+    struct td_model *m = open_size("models/lexicon", dev, 0, 1, false);
     struct td_plan_asked asked = {.model = "models/lexicon",
                                   .max_len = len,
                                   .max_seqs = seqs,
@@ -225,7 +240,7 @@ static void test_more_ranks(void **state)
     (void)state;
     ckpt_init(&c);
     make(&c, "122b-a10b");
-    struct td_model *m = open_size(c.dir, dev, 0, 1);
+    struct td_model *m = open_size(c.dir, dev, 0, 1, false);
     struct td_plan_asked asked = {.model = c.dir, .max_seqs = 4, .serves = true};
     room_of(60 * TD_GIB, 64 * TD_GIB, 0, &room);
     assert_int_equal(room.reserve, 64 * TD_GIB / 20);
@@ -233,7 +248,7 @@ static void test_more_ranks(void **state)
     assert_int_equal(td_plan_make(m, dev, &asked, &room, &p, &err), TD_E_MEMORY_PLAN);
     assert_non_null(strstr(err.fix, "over 4 ranks"));
     td_model_free(m);
-    m = open_size(c.dir, dev, 3, 4);
+    m = open_size(c.dir, dev, 3, 4, false);
     assert_int_equal(td_plan_make(m, dev, &asked, &room, &p, NULL), TD_OK);
     assert_int_equal(p.limits.max_len, 32768);
     td_model_free(m);
@@ -263,7 +278,7 @@ static void test_no_memory(void **state)
 static void test_taken(void **state)
 {
     struct td_dev *dev = cpu();
-    struct td_model *m = open_size("models/lexicon", dev, 0, 1);
+    struct td_model *m = open_size("models/lexicon", dev, 0, 1, false);
     struct td_plan_asked asked = {.model = "models/lexicon", .max_len = 4096};
     struct td_plan_beside alone = {.ranks = 1};
     struct td_plan_room room;
@@ -310,7 +325,7 @@ static void test_recorded(void **state)
                                          .max_seqs = cases[i].seqs,
                                          .max_out = cases[i].seqs,
                                          .max_len = 64};
-        struct td_model *m = open_size("models/lexicon", dev, 0, 1);
+        struct td_model *m = open_size("models/lexicon", dev, 0, 1, false);
         struct td_model_bytes b;
         td_model_set_limits(m, &limits);
         td_model_bytes(m, &b);
