@@ -91,7 +91,7 @@ static enum td_status bind_ranks(struct facts *f, struct td_error *err)
             return s;
         if (s != TD_OK)
             continue;
-        f->rank_bytes[ranks] = w.bytes;
+        f->rank_bytes[ranks] = w.bytes - w.bytes_mtp; /* no engine loads it */
         if (ranks == 1)
             f->weights = w;
         else
@@ -189,7 +189,7 @@ static void text_config(struct td_buf *b, const struct facts *f)
                 c->tied ? "the head is the embedding" : "a head of its own",
                 c->max_positions);
     td_buf_addf(b, "draft head  %s\n",
-                f->weights.has_mtp ? "yes (MTP, one token ahead)"
+                f->weights.has_mtp ? "in the files (MTP, one token ahead), not loaded"
                 : c->mtp_layers    ? "configured, but left out of the files"
                                    : "none");
 }

@@ -10,7 +10,8 @@ check exit test "$code" -eq 0
 check layers says "$stdout" '^layers +8 of width 256: 6 Gated DeltaNet, 2 full attention$'
 check parameters says "$stdout" '^parameters +35\.217 million, draft head 4\.004 million'
 check weights says "$stdout" '43645880 bytes\), 1063 tensors in 3 files$'
-check ranks says "$stdout" '^ranks +2 20\.98 MiB each$'
+check ranks says "$stdout" '^ranks +2 18\.88 MiB each$'
+check draft says "$stdout" '^draft head +in the files .*, not loaded$'
 check formats says "$stdout" '^formats +F32 1\.69 KiB, BF16 '
 check no_ranks says "$stdout" '^ranks +3 not possible: 4 query heads'
 
