@@ -131,8 +131,8 @@ void td_ssh_cause(const char *host, const char *where, int status, const char *s
             s = &symptoms[i];
     if (WIFEXITED(status) && WEXITSTATUS(status) == NOT_FOUND && !*said) {
         td_error_set(err, TD_E_SSH, "ssh to %s cannot be started", host);
-        td_error_why(err, "there is no ssh program here");
-        td_error_fix(err, "install openssh-client");
+        td_error_why(err, "the program is not here: ssh, or what --ssh names");
+        td_error_fix(err, "install openssh-client, or correct --ssh");
         return;
     }
     /* a name that leads somewhere from where nobody answers is the name's fault */
