@@ -17,6 +17,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -209,6 +210,7 @@ int main(int argc, char **argv)
 {
     const char *word = argc > 1 ? argv[1] : "help";
     occupy_standard_files();
+    (void)signal(SIGXFSZ, SIG_IGN); /* a file that is as large as it may be: an error */
     /* in a container without /sys hwloc would speak of it on our standard error */
     (void)setenv("HWLOC_HIDE_ERRORS", "2", 0);
     if (strcmp(word, "--version") == 0 || strcmp(word, "version") == 0) {

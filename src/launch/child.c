@@ -71,8 +71,12 @@ enum td_status td_child_spawn(char *const *argv, int farewell, struct td_child *
     if (pid < 0) {
         close_pair(o);
         close_pair(e);
-        return td_error_set(err, TD_E_IO, "cannot start %s: %s", argv[0],
-                            strerror(why));
+        bool files = why == EMFILE || why == ENFILE;
+        td_error_set(err, TD_E_IO, "cannot start %s: %s", argv[0], strerror(why));
+        td_error_why(err, "the system allows no more %s",
+                     files ? "open files" : "processes, or has no memory for one");
+        td_error_fix(err, "raise the limit (ulimit %s)", files ? "-n" : "-u, -v");
+        return TD_E_IO;
     }
     (void)close(o[1]);
     (void)close(e[1]);

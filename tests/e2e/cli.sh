@@ -57,6 +57,8 @@ if [ -w /dev/full ]; then
     tandem help --event-log /dev/full nothing
     check full_log test "$code" -eq 2
     check full_log_says says "$stderr" '^note    the event log ends early: No space'
+    (ulimit -f 0; exec "$TANDEM" help --event-log "$box/large" nothing) 2>&1 | cat >"$box/said"
+    check size_limit says "$(cat "$box/said")" '^note    the event log ends early: File too large$'
     # also where the verb itself has an exit status for what it found
     "$TANDEM" explain README.md >/dev/full 2>"$box/stderr"
     code=$? stderr=$(cat "$box/stderr")

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -129,6 +130,28 @@ static void counters(void **state)
     assert_int_equal(c.group, 3);
     (void)snprintf(command, sizeof(command), "rm -rf %s", root);
     assert_int_equal(run_shell(command), 0);
+}
+
+static void no_more_files(void **state)
+{
+    char name[] = "/bin/true";
+    char *argv[] = {name, NULL};
+    struct td_child c;
+    struct td_error err;
+    struct rlimit before, low;
+    int next = dup(0); /* the lowest number that is free */
+    (void)state;
+    assert_true(next >= 0 && close(next) == 0);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    low = before;
+    low.rlim_cur = (rlim_t)next;
+    td_error_init(&err);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
+    enum td_status s = td_child_spawn(argv, SIGKILL, &c, &err);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(s, TD_E_IO);
+    assert_non_null(strstr(err.what, "cannot start /bin/true"));
+    assert_non_null(strstr(err.fix, "ulimit -n"));
 }
 
 /* ---- the supervisor ---------------------------------------------------------------- */
@@ -465,6 +488,7 @@ int main(void)
         cmocka_unit_test(causes),
         cmocka_unit_test(missing_program),
         cmocka_unit_test(counters),
+        cmocka_unit_test(no_more_files),
         cmocka_unit_test(restarts),
         cmocka_unit_test(works_between),
         cmocka_unit_test(orderly_failure),
