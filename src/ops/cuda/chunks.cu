@@ -134,10 +134,22 @@ template <> struct pick<true> {
     typedef float4 type;
 };
 
-/* Memory of a block of prepare(). */
-template <int DK> struct prepare_shared {
-    uint16_t k[2 * C * DK], q[C * DK], squares[SQUARES]; /* as they go to work memory */
+/* What a value head needs: T and M as they go to work memory, and A. */
+struct prepare_head {
+    uint16_t squares[SQUARES];
     float A[C * PITCH];
+};
+
+/* Memory of a block of prepare(). The second of two heads takes the place of keys and
+ * queries when their products are made. */
+template <int DK> struct prepare_shared {
+    union {
+        struct {
+            uint16_t k[2 * C * DK], q[C * DK]; /* as they go to work memory */
+        };
+        struct prepare_head second;
+    };
+    struct prepare_head first;
     float G[HEADS][C], beta[HEADS][C];
 };
 
@@ -212,37 +224,30 @@ TD_DEVICE void load_decays(const struct td_delta_args &a, int32_t row, int32_t n
     s.G[warp][lane + WARP] = __shfl_sync(0xffffffff, sum[0], WARP - 1) + sum[1];
 }
 
-/* Planes of T = (I + A)^-1 diag(beta) for a strictly lower A; four threads work on a
- * column, which depends on itself alone. Row 16 m + 4 p + e of it is kept by part p, as
- * own[4 m + e]. */
-TD_DEVICE void invert(const float *A, const float *beta, uint16_t *T)
+/* Planes of T = (I + A)^-1 diag(beta) for a strictly lower A; a thread works on a column,
+ * which depends on itself alone. */
+TD_DEVICE void invert(struct prepare_head &h, const float *beta, int col)
 {
-    int col = (int)threadIdx.x / 4, part = (int)threadIdx.x % 4;
-    float own[C / 4] = {}, b = beta[col];
+    float own[C] = {}, b = beta[col];
 #pragma unroll
     for (int i = 0; i < C; i++) {
         float sum[4] = {};
 #pragma unroll
-        for (int m = 0; 16 * m < i; m++) {
-            float4 row = *(const float4 *)(A + i * PITCH + 16 * m + 4 * part);
-            sum[m] = fmaf(row.x, own[4 * m], sum[m]);
-            sum[m] = fmaf(row.y, own[4 * m + 1], sum[m]);
-            sum[m] = fmaf(row.z, own[4 * m + 2], sum[m]);
-            sum[m] = fmaf(row.w, own[4 * m + 3], sum[m]);
+        for (int j = 0; j < i; j += 4) {
+            float4 row = *(const float4 *)(h.A + i * PITCH + j);
+            sum[0] = fmaf(row.x, own[j], sum[0]);
+            sum[1] = fmaf(row.y, own[j + 1], sum[1]);
+            sum[2] = fmaf(row.z, own[j + 2], sum[2]);
+            sum[3] = fmaf(row.w, own[j + 3], sum[3]);
         }
-        float all = (sum[0] + sum[1]) + (sum[2] + sum[3]);
-        all += __shfl_xor_sync(0xffffffff, all, 1);
-        all += __shfl_xor_sync(0xffffffff, all, 2);
-        float t = (i == col ? 1.0f : 0.0f) - all;
-        float &mine = own[i / 16 * 4 + i % 4];
-        mine = i / 4 % 4 == part ? t : mine;
+        own[i] = (i == col ? 1.0f : 0.0f) - ((sum[0] + sum[1]) + (sum[2] + sum[3]));
     }
 #pragma unroll
-    for (int i = 0; i < C / 4; i++) {
+    for (int i = 0; i < C; i++) {
         float x = own[i] * b;
-        uint16_t *to = T + td_panel_at(i / 4 * 16 + 4 * part + i % 4, col);
-        to[0] = td_to_bf16(x);
-        to[SQUARE] = td_to_bf16(x - td_from_bf16(to[0]));
+        uint16_t *to = h.squares + td_panel_at(i, col), rounded = td_to_bf16(x);
+        to[0] = rounded;
+        to[SQUARE] = td_to_bf16(x - td_from_bf16(rounded));
     }
 }
 
@@ -301,7 +306,7 @@ TD_DEVICE void pair_products(const struct prepare_shared<DK> &s, struct pairs &p
 
 /* A and M of a head. */
 TD_DEVICE void weigh_pairs(const struct pairs &p, const float *G, const float *beta,
-                           float *A, uint16_t *M)
+                           struct prepare_head &head)
 {
 #pragma unroll
     for (int n = 0; n < 4; n++)
@@ -312,12 +317,13 @@ TD_DEVICE void weigh_pairs(const struct pairs &p, const float *G, const float *b
             pair_place(n, 2 * h, &i, &j);
 #pragma unroll
             for (int e = 0; e < 2; e++) {
-                float decay = j + e <= i ? expf(G[i] - G[j + e]) : 0.0f;
+                float decay = j + e <= i ? __expf(G[i] - G[j + e]) : 0.0f;
                 x[e] = j + e < i ? beta[i] * p.kk[n][2 * h + e] * decay : 0.0f;
                 m[e] = p.qk[n][2 * h + e] * decay;
             }
-            *(float2 *)(A + i * PITCH + j) = make_float2(x[0], x[1]);
-            *(uint32_t *)(M + td_panel_at(i, j)) = td_to_bf16x2(m[0], m[1]);
+            *(float2 *)(head.A + i * PITCH + j) = make_float2(x[0], x[1]);
+            *(uint32_t *)(head.squares + 2 * SQUARE + td_panel_at(i, j)) =
+                td_to_bf16x2(m[0], m[1]);
         }
 }
 
@@ -326,6 +332,16 @@ TD_DEVICE void write_out(void *to, const void *from, int bytes)
 {
     for (int i = (int)threadIdx.x; i < bytes / 16; i += THREADS)
         ((uint4 *)to)[i] = ((const uint4 *)from)[i];
+}
+
+TD_DEVICE void store_head(const struct td_chunk_work &w, int64_t record,
+                          const struct prepare_head &h, const float *G)
+{
+    uint16_t *to = w.heads + record * td_head_record();
+    int t = (int)threadIdx.x;
+    write_out(to, h.squares, SQUARES * (int)sizeof(uint16_t));
+    if (t < 2 * C)
+        ((float *)(to + SQUARES))[t] = expf(t < C ? G[t] : G[C - 1] - G[t - C]);
 }
 
 /* A block for each chunk and key head: pairs of keys are the same for all value heads that
@@ -349,22 +365,26 @@ static __global__ void __launch_bounds__(THREADS, 2)
     write_out(w.keys + ((int64_t)chunk * a.n_k + key_head) * td_key_record(DK), s.k,
               (int)(td_key_record(DK) * sizeof(uint16_t))); /* q follows k */
     pair_products<DK>(s, p);
-    for (int32_t i = 0; i < group; i++) {
+    for (int32_t i = 0; i < group; i += 2) {
         int32_t at = i % HEADS, head = key_head * group + i;
-        uint16_t *to = w.heads + ((int64_t)chunk * a.n_v + head) * td_head_record();
+        bool two = i + 1 < group;
+        __syncthreads(); /* keys, or the heads before, are done with */
         if (at == 0 && i > 0) {
             load_decays<DK>(a, row, n, head, min(group - i, (int32_t)HEADS), s);
             __syncthreads();
         }
-        weigh_pairs(p, s.G[at], s.beta[at], s.A, s.squares + 2 * SQUARE);
+        weigh_pairs(p, s.G[at], s.beta[at], s.first);
+        if (two)
+            weigh_pairs(p, s.G[at + 1], s.beta[at + 1], s.second);
         __syncthreads();
-        invert(s.A, s.beta[at], s.squares);
+        if (t < C)
+            invert(s.first, s.beta[at], t);
+        else if (t < 2 * C && two)
+            invert(s.second, s.beta[at + 1], t - C);
         __syncthreads();
-        write_out(to, s.squares, SQUARES * (int)sizeof(uint16_t));
-        if (t < 2 * C)
-            ((float *)(to + SQUARES))[t] =
-                expf(t < C ? s.G[at][t] : s.G[at][C - 1] - s.G[at][t - C]);
-        __syncthreads();
+        store_head(w, (int64_t)chunk * a.n_v + head, s.first, s.G[at]);
+        if (two)
+            store_head(w, (int64_t)chunk * a.n_v + head + 1, s.second, s.G[at + 1]);
     }
 }
 

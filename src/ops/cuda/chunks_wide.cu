@@ -9,20 +9,29 @@
  *     X^t = v^t - exp(G) (S^t k^t),  U^t = X^t T^t,  o^t = exp(G) (S^t q^t) + U^t M^t,
  *     S^t = exp(G_last) S^t + (exp(G_last - G) U^t) k
  *
- * What prepare() left is brought by the copy engine, as it lies, STAGES - 1 chunks ahead.
- * So the block's warps meet once a chunk, to free a stage.
+ * What prepare() left, and the values, are brought by the copy engine, as they lie, a chunk
+ * ahead. So the block's warps meet once a chunk, to free a stage.
  */
 #include "ops/cuda/chunks.cuh"
 
-enum { STAGES = 3, COLS = TD_CHUNK_COLS };
+enum {
+    STAGES = 2,
+    COLS = TD_CHUNK_COLS,
+    PITCH = COLS + 4 /* floats of a row of values, apart by banks */
+};
 
 /* A chunk in shared memory. */
 template <int DK> struct chunk_stage {
     uint16_t k[2 * C * DK], q[C * DK]; /* a key record */
     uint16_t squares[SQUARES];         /* a head record */
     float decay[C], rest[C];
+    float v[C * PITCH];
     uint16_t align[SLOT_ALIGN / 4];
 };
+
+static_assert(sizeof(chunk_stage<128>) % SLOT_ALIGN == 0 &&
+                  sizeof(chunk_stage<64>) % SLOT_ALIGN == 0,
+              "panels begin at whole swizzles");
 
 template <int DK> struct chunk_shared {
     chunk_stage<DK> stage[STAGES];
@@ -55,19 +64,29 @@ struct walk {
     int32_t chunk, last;          /* of the whole forward */
 };
 
+/* Asks for a chunk; a warp does. Of values there are those of the piece's rows. */
 template <int DK>
 TD_DEVICE void ask_chunk(const struct td_delta_args &a, const struct td_chunk_work &w,
-                         const struct walk &p, int32_t chunk, chunk_stage<DK> &s,
+                         const struct walk &p, int32_t ahead, chunk_stage<DK> &s,
                          uint64_t *full)
 {
-    const uint32_t key = (uint32_t)td_key_record(DK) * 2;
+    const uint32_t key = (uint32_t)td_key_record(DK) * 2, row_bytes = COLS * 4;
     const uint32_t head = (uint32_t)td_head_record() * 2, at = td_shared_at(full);
-    const int64_t key_at = (int64_t)chunk * a.n_k + p.head / (a.n_v / a.n_k);
-    td_bulk_expect(at, key + head);
-    td_bulk_copy(td_shared_at(s.k), w.keys + key_at * td_key_record(DK), key, at);
-    td_bulk_copy(td_shared_at(s.squares),
-                 w.heads + ((int64_t)chunk * a.n_v + p.head) * td_head_record(), head,
-                 at);
+    int32_t chunk = p.chunk + ahead, row = p.row + ahead * C;
+    int32_t n = min(p.end - row, (int32_t)C);
+    if (threadIdx.x == 0) {
+        const int64_t key_at = (int64_t)chunk * a.n_k + p.head / (a.n_v / a.n_k);
+        td_bulk_expect(at, key + head + (uint32_t)n * row_bytes);
+        td_bulk_copy(td_shared_at(s.k), w.keys + key_at * td_key_record(DK), key, at);
+        td_bulk_copy(td_shared_at(s.squares),
+                     w.heads + ((int64_t)chunk * a.n_v + p.head) * td_head_record(),
+                     head, at);
+    }
+    __syncwarp();
+    for (int32_t i = (int32_t)threadIdx.x; i < n; i += WARP)
+        td_bulk_copy(td_shared_at(s.v + i * PITCH),
+                     td_chunk_row(a, row + i) + 2 * a.n_k * DK + p.head * a.dv + p.col0,
+                     row_bytes, at);
 }
 
 /* Column of the state and token of a lane's element i of a matrix [COLS][tokens]. */
@@ -80,20 +99,6 @@ TD_DEVICE int lane_col(int i)
 TD_DEVICE int lane_token(int i)
 {
     return i / 4 * 8 + (int)threadIdx.x % 4 * 2 + i % 2;
-}
-
-/* The chunk's values, zeros behind n of them. */
-TD_DEVICE void load_values(const struct td_delta_args &a, const struct walk &p,
-                           float (&v)[32])
-{
-    const float *from = td_chunk_row(a, p.row) + 2 * (int64_t)a.n_k * a.dk +
-                        (int64_t)p.head * a.dv + p.col0;
-    int64_t pitch = 2 * (int64_t)a.n_k * a.dk + (int64_t)a.n_v * a.dv;
-#pragma unroll
-    for (int i = 0; i < 32; i++)
-        v[i] = p.row + lane_token(i) < p.end
-                   ? __ldg(from + lane_token(i) * pitch + lane_col(i))
-                   : 0.0f;
 }
 
 TD_DEVICE void store_outputs(const struct td_delta_args &a, const struct walk &p,
@@ -119,11 +124,10 @@ TD_DEVICE void walk_chunk(const struct td_delta_args &a, const struct walk &p,
     const uint64_t t = td_panel_descriptor(td_shared_at(s.squares));
     const uint64_t t_lo = td_panel_descriptor(td_shared_at(s.squares + SQUARE));
     const uint64_t m = td_panel_descriptor(td_shared_at(s.squares + 2 * SQUARE));
-    float v[32], x[32], o[32], u[32];
+    float x[32], o[32], u[32];
     planes_of<M> f;
     {
         planes_of<N> state;
-        load_values(a, p, v);
         split(S, state);
         td_group_fence();
 #pragma unroll
@@ -141,8 +145,11 @@ TD_DEVICE void walk_chunk(const struct td_delta_args &a, const struct walk &p,
     td_group_wait<1>();
     td_settle(x);
 #pragma unroll
-    for (int i = 0; i < 32; i++)
-        x[i] = fmaf(-s.decay[lane_token(i)], x[i], v[i]);
+    for (int i = 0; i < 32; i++) {
+        float v = s.v[lane_token(i) * PITCH + lane_col(i)];
+        x[i] = p.row + lane_token(i) < p.end ? fmaf(-s.decay[lane_token(i)], x[i], v)
+                                             : 0.0f;
+    }
     split(x, f);
     td_group_fence();
 #pragma unroll
@@ -214,9 +221,9 @@ TD_DEVICE void walk_chunks(const struct td_delta_args &a, const struct td_batch 
                      td_chunks_before(b, seq),
                      0};
     p.last = p.chunk + (end - first + C - 1) / C;
-    if (threadIdx.x == 0)
+    if (threadIdx.x < WARP)
         for (int i = 0; i < STAGES && p.chunk + i < p.last; i++)
-            ask_chunk<DK>(a, w, p, p.chunk + i, s.stage[i], &s.full[i]);
+            ask_chunk<DK>(a, w, p, i, s.stage[i], &s.full[i]);
     float *state =
         a.state + ((int64_t)b.slot[seq] * a.n_v + p.head) * DK * a.dv + p.col0;
     bool have = b.pos[first] != 0;
@@ -229,8 +236,8 @@ TD_DEVICE void walk_chunks(const struct td_delta_args &a, const struct td_batch 
         td_barrier_wait(td_shared_at(&s.full[at]), turn);
         walk_chunk<DK>(a, p, s.stage[at], S);
         __syncthreads(); /* all are done with the stage */
-        if (threadIdx.x == 0 && p.chunk + STAGES < p.last)
-            ask_chunk<DK>(a, w, p, p.chunk + STAGES, s.stage[at], &s.full[at]);
+        if (threadIdx.x < WARP && p.chunk + STAGES < p.last)
+            ask_chunk<DK>(a, w, p, STAGES, s.stage[at], &s.full[at]);
         if (++at == STAGES) {
             at = 0;
             turn ^= 1;
