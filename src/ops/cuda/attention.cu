@@ -95,14 +95,142 @@ static __global__ void __launch_bounds__(QKV_THREADS)
     }
 }
 
+/* The same for rows of prompts, a block each, a warp for a head at a time. A lane has quads
+ * lane and lane + 32 of a head; those that turn are the lanes' first ones. */
+enum { QKV_QUADS = TD_CUDA_MAX_DIM / 4 / WARP, QKV_WARPS = QKV_THREADS / WARP };
+
+/* Sines and cosines of a lane's quad. */
+struct turn {
+    float sine[4], cosine[4];
+};
+
+TD_DEVICE struct turn turn_of(const struct td_qkv_args &a, int32_t pos, int lane)
+{
+    struct turn t;
+    int half = a.rotary / 2;
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+        float angle = half ? (float)pos * a.inv_freq[(4 * lane + e) % half] : 0.0f;
+        t.sine[e] = sinf(angle);
+        t.cosine[e] = cosf(angle);
+    }
+    return t;
+}
+
+/* x turned, lanes of the second half being partners of those of the first. */
+TD_DEVICE float4 turned(float4 x, const struct turn &t, int quads, int lane)
+{
+    int other = lane < quads ? lane + quads : lane - quads;
+    float own[4] = {x.x, x.y, x.z, x.w}, y[4];
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+        float partner = __shfl_sync(0xffffffff, own[e], other & (WARP - 1));
+        y[e] = lane < quads ? own[e] * t.cosine[e] - partner * t.sine[e]
+                            : own[e] * t.cosine[e] + partner * t.sine[e];
+    }
+    return lane < 2 * quads ? make_float4(y[0], y[1], y[2], y[3]) : x;
+}
+
+TD_DEVICE void keep_quad(float *to, float4 x)
+{
+    *(float4 *)to = x;
+}
+
+TD_DEVICE void keep_quad(uint16_t *to, float4 x)
+{
+    *(uint2 *)to = make_uint2(td_to_bf16x2(x.x, x.y), td_to_bf16x2(x.z, x.w));
+}
+
+/* A head of `row`: a query, or a key with its value, in the cache from `to` on. */
+template <typename T>
+TD_DEVICE void qkv_quads(const struct td_qkv_args &a, int32_t row, int32_t h,
+                         int64_t to, const struct turn &t)
+{
+    int lane = (int)threadIdx.x % WARP, quads = a.head_dim / 4;
+    bool query = h < a.n_heads;
+    int64_t key = ((int64_t)row * a.n_kv + h - a.n_heads) * a.head_dim;
+    float *q = a.qg + ((int64_t)row * a.n_heads + h) * 2 * a.head_dim;
+    const float4 *from = (const float4 *)(query ? q : a.k + key);
+    const float4 *w = (const float4 *)(query ? a.q_norm : a.k_norm);
+    float4 x[QKV_QUADS];
+    float squares = 0.0f;
+#pragma unroll
+    for (int i = 0; i < QKV_QUADS; i++) {
+        int at = lane + WARP * i;
+        x[i] = at < quads ? from[at] : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        squares = fmaf(x[i].x, x[i].x, squares);
+        squares = fmaf(x[i].y, x[i].y, squares);
+        squares = fmaf(x[i].z, x[i].z, squares);
+        squares = fmaf(x[i].w, x[i].w, squares);
+    }
+    float s = 1.0f / sqrtf(td_warp_sum(squares) / (float)a.head_dim + a.eps);
+#pragma unroll
+    for (int i = 0; i < QKV_QUADS; i++) {
+        int at = lane + WARP * i;
+        float4 v = w[min(at, quads - 1)];
+        x[i] = make_float4(x[i].x * s * v.x, x[i].y * s * v.y, x[i].z * s * v.z,
+                           x[i].w * s * v.w);
+        if (i == 0)
+            x[i] = turned(x[i], t, a.rotary / 8, lane);
+        if (at >= quads)
+            continue;
+        if (query) {
+            ((float4 *)q)[at] = x[i];
+        } else {
+            keep_quad((T *)a.kv.k + to + 4 * at, x[i]);
+            keep_quad((T *)a.kv.v + to + 4 * at, ((const float4 *)(a.v + key))[at]);
+        }
+    }
+}
+
+template <typename T>
+static __global__ void __launch_bounds__(QKV_THREADS)
+    qkv_row(const struct td_qkv_args a, const struct td_batch b)
+{
+    int32_t row = b.n_decode + (int32_t)blockIdx.x, pos = b.pos[row], seq = b.seq[row];
+    const struct turn t = turn_of(a, pos, (int)threadIdx.x % WARP);
+    td_wait();
+    if (seq < 0)
+        return;
+    for (int32_t h = (int32_t)threadIdx.x / WARP; h < a.n_heads + a.n_kv;
+         h += QKV_WARPS) {
+        int32_t kv_head = max(h - a.n_heads, 0);
+        qkv_quads<T>(a, row, h, cache_at(b, seq, pos, a.n_kv, kv_head, a.head_dim), t);
+    }
+}
+
+/* Whether qkv_row() takes these heads. */
+static bool in_quads(const struct td_qkv_args *a)
+{
+    return a->head_dim % 4 == 0 && a->rotary % 8 == 0 && a->rotary <= 4 * WARP &&
+           ((uintptr_t)a->qg | (uintptr_t)a->k | (uintptr_t)a->v |
+            (uintptr_t)a->q_norm | (uintptr_t)a->k_norm | (uintptr_t)a->kv.k |
+            (uintptr_t)a->kv.v) %
+                   16 ==
+               0;
+}
+
+template <typename T>
+static void start_qkv(const struct td_cuda_ctx *c, const struct td_qkv_args *a)
+{
+    const struct td_batch *b = a->batch;
+    bool quads = in_quads(a);
+    int32_t first = quads ? b->n_decode : b->rows;
+    dim3 grid((unsigned)first, (unsigned)(a->n_heads + a->n_kv));
+    if (first)
+        td_start(c, qkv_head<T>, grid, QKV_THREADS, 0, *a, *b);
+    if (first < b->rows)
+        td_start(c, qkv_row<T>, dim3((unsigned)(b->rows - first)), QKV_THREADS, 0, *a,
+                 *b);
+}
+
 extern "C" void td_cuda_qkv(const struct td_cuda_ctx *c, const struct td_qkv_args *a)
 {
-    dim3 grid((unsigned)a->batch->rows, (unsigned)(a->n_heads + a->n_kv));
     c->made->x = NULL;
     if (c->numerics == TD_NUM_BF16)
-        td_start(c, qkv_head<uint16_t>, grid, QKV_THREADS, 0, *a, *a->batch);
+        start_qkv<uint16_t>(c, a);
     else
-        td_start(c, qkv_head<float>, grid, QKV_THREADS, 0, *a, *a->batch);
+        start_qkv<float>(c, a);
 }
 
 /* ---- scores and values ---- */

@@ -17,15 +17,49 @@
  * With RICH shared memory the next chunk is on its way while one is computed; without, T
  * and M take the place of q when that is done.
  */
-#include "ops/cuda/chunks.cuh"
+#include "ops/cuda/panels.cuh"
+#include "ops/cuda/planes.cuh"
 
 enum {
     COLS = 32,
     THREADS = 256,
     WARPS = THREADS / WARP,
+    C = TD_CHUNK,
+    SQUARE = C * C,
+    SQUARES = 3 * SQUARE, /* planes of T, then M */
     PITCH = C + 4,
     HEADS = 4 /* of which a block of prepare() makes decays at a time */
 };
+
+struct work {
+    uint16_t *keys;  /* [chunk][n_k][k, k, q][64][dk] */
+    uint16_t *heads; /* [chunk][n_v] of SQUARES + 4 * C elements, the last 2 * C f32 */
+};
+
+static __host__ __device__ int64_t key_record(int32_t dk)
+{
+    return (int64_t)3 * C * dk;
+}
+
+static __host__ __device__ int64_t head_record(void)
+{
+    return SQUARES + 4 * C;
+}
+
+/* q, k and v of a row. */
+TD_DEVICE const float *row_of(const struct td_delta_args &a, int64_t row)
+{
+    return a.c + row * (2 * (int64_t)a.n_k * a.dk + (int64_t)a.n_v * a.dv);
+}
+
+/* Chunks before piece `seq`. */
+TD_DEVICE int32_t chunks_before(const struct td_batch &b, int32_t seq)
+{
+    int32_t n = 0;
+    for (int32_t s = b.n_decode; s < seq; s++)
+        n += (b.row0[s + 1] - b.row0[s] + C - 1) / C;
+    return n;
+}
 
 /* Chunks of the forward at most. */
 static int64_t most_chunks(const struct td_reserve *r)
@@ -36,7 +70,7 @@ static int64_t most_chunks(const struct td_reserve *r)
 size_t td_cuda_planes_of_chunks(const struct td_reserve *r)
 {
     return sizeof(uint16_t) * (size_t)most_chunks(r) *
-           (size_t)(r->n_k * td_key_record(r->dk) + r->n_v * td_head_record());
+           (size_t)(r->n_k * key_record(r->dk) + r->n_v * head_record());
 }
 
 /* Element `at` of row r where rows are COLS elements, swizzled in pieces of 8. */
@@ -169,7 +203,7 @@ TD_DEVICE void load_units(const struct td_delta_args &a, int32_t row, int32_t n,
 #pragma unroll
         for (int j = 0; j < FOUR; j++) {
             const float *from =
-                td_chunk_row(a, row + min(i0 + j * WARPS, n - 1)) + key_head * DK;
+                row_of(a, row + min(i0 + j * WARPS, n - 1)) + key_head * DK;
             q[j].v = ((const numbers *)from)[lane];
             k[j].v = ((const numbers *)(from + (int64_t)a.n_k * DK))[lane];
         }
@@ -224,28 +258,35 @@ TD_DEVICE void load_decays(const struct td_delta_args &a, int32_t row, int32_t n
     s.G[warp][lane + WARP] = __shfl_sync(0xffffffff, sum[0], WARP - 1) + sum[1];
 }
 
-/* Planes of T = (I + A)^-1 diag(beta) for a strictly lower A; a thread works on a column,
- * which depends on itself alone. */
-TD_DEVICE void invert(struct prepare_head &h, const float *beta, int col)
+/* Planes of T = (I + A)^-1 diag(beta) for a strictly lower A; two threads work on a column,
+ * which depends on itself alone, 2 C on a head. Row 8 m + 4 p + e of it is kept by part p,
+ * as own[4 m + e]. */
+TD_DEVICE void invert(struct prepare_head &h, const float *beta, int thread)
 {
-    float own[C] = {}, b = beta[col];
+    int col = thread / 2, part = thread % 2;
+    float own[C / 2] = {}, b = beta[col];
 #pragma unroll
     for (int i = 0; i < C; i++) {
         float sum[4] = {};
 #pragma unroll
-        for (int j = 0; j < i; j += 4) {
-            float4 row = *(const float4 *)(h.A + i * PITCH + j);
-            sum[0] = fmaf(row.x, own[j], sum[0]);
-            sum[1] = fmaf(row.y, own[j + 1], sum[1]);
-            sum[2] = fmaf(row.z, own[j + 2], sum[2]);
-            sum[3] = fmaf(row.w, own[j + 3], sum[3]);
+        for (int m = 0; 8 * m < i; m++) {
+            float4 row = *(const float4 *)(h.A + i * PITCH + 8 * m + 4 * part);
+            sum[0] = fmaf(row.x, own[4 * m], sum[0]);
+            sum[1] = fmaf(row.y, own[4 * m + 1], sum[1]);
+            sum[2] = fmaf(row.z, own[4 * m + 2], sum[2]);
+            sum[3] = fmaf(row.w, own[4 * m + 3], sum[3]);
         }
-        own[i] = (i == col ? 1.0f : 0.0f) - ((sum[0] + sum[1]) + (sum[2] + sum[3]));
+        float all = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+        all += __shfl_xor_sync(0xffffffff, all, 1);
+        float t = (i == col ? 1.0f : 0.0f) - all;
+        float &mine = own[i / 8 * 4 + i % 4];
+        mine = i / 4 % 2 == part ? t : mine;
     }
 #pragma unroll
-    for (int i = 0; i < C; i++) {
+    for (int i = 0; i < C / 2; i++) {
         float x = own[i] * b;
-        uint16_t *to = h.squares + td_panel_at(i, col), rounded = td_to_bf16(x);
+        uint16_t *to = h.squares + td_panel_at(i / 4 * 8 + 4 * part + i % 4, col);
+        uint16_t rounded = td_to_bf16(x);
         to[0] = rounded;
         to[SQUARE] = td_to_bf16(x - td_from_bf16(rounded));
     }
@@ -334,10 +375,10 @@ TD_DEVICE void write_out(void *to, const void *from, int bytes)
         ((uint4 *)to)[i] = ((const uint4 *)from)[i];
 }
 
-TD_DEVICE void store_head(const struct td_chunk_work &w, int64_t record,
+TD_DEVICE void store_head(const struct work &w, int64_t record,
                           const struct prepare_head &h, const float *G)
 {
-    uint16_t *to = w.heads + record * td_head_record();
+    uint16_t *to = w.heads + record * head_record();
     int t = (int)threadIdx.x;
     write_out(to, h.squares, SQUARES * (int)sizeof(uint16_t));
     if (t < 2 * C)
@@ -348,8 +389,7 @@ TD_DEVICE void store_head(const struct td_chunk_work &w, int64_t record,
  * share it. */
 template <int DK>
 static __global__ void __launch_bounds__(THREADS, 2)
-    prepare(const struct td_delta_args a, const struct td_batch b,
-            const struct td_chunk_work w)
+    prepare(const struct td_delta_args a, const struct td_batch b, const struct work w)
 {
     extern __shared__ uint4 shared[];
     struct prepare_shared<DK> &s = *(struct prepare_shared<DK> *)shared;
@@ -362,8 +402,8 @@ static __global__ void __launch_bounds__(THREADS, 2)
     load_units<DK>(a, row, n, key_head, s);
     load_decays<DK>(a, row, n, key_head * group, min(group, (int32_t)HEADS), s);
     __syncthreads();
-    write_out(w.keys + ((int64_t)chunk * a.n_k + key_head) * td_key_record(DK), s.k,
-              (int)(td_key_record(DK) * sizeof(uint16_t))); /* q follows k */
+    write_out(w.keys + ((int64_t)chunk * a.n_k + key_head) * key_record(DK), s.k,
+              (int)(key_record(DK) * sizeof(uint16_t))); /* q follows k */
     pair_products<DK>(s, p);
     for (int32_t i = 0; i < group; i += 2) {
         int32_t at = i % HEADS, head = key_head * group + i;
@@ -377,10 +417,10 @@ static __global__ void __launch_bounds__(THREADS, 2)
         if (two)
             weigh_pairs(p, s.G[at + 1], s.beta[at + 1], s.second);
         __syncthreads();
-        if (t < C)
+        if (t < 2 * C)
             invert(s.first, s.beta[at], t);
-        else if (t < 2 * C && two)
-            invert(s.second, s.beta[at + 1], t - C);
+        else if (two)
+            invert(s.second, s.beta[at + 1], t - 2 * C);
         __syncthreads();
         store_head(w, (int64_t)chunk * a.n_v + head, s.first, s.G[at]);
         if (two)
@@ -468,17 +508,15 @@ struct place {
 };
 
 template <int DK, bool RICH>
-TD_DEVICE void load_chunk(const struct td_delta_args &a, const struct td_chunk_work &w,
+TD_DEVICE void load_chunk(const struct td_delta_args &a, const struct work &w,
                           const struct place &p, int32_t chunk,
                           struct scan_shared<DK, RICH> &s)
 {
     auto &stage = s.stage[RICH ? chunk % 2 : 0];
     const uint16_t *keys =
-        w.keys +
-        ((int64_t)chunk * a.n_k + p.head / (a.n_v / a.n_k)) * td_key_record(DK);
-    const uint16_t *head =
-        w.heads + ((int64_t)chunk * a.n_v + p.head) * td_head_record();
-    copy(stage.k, keys, (int)(td_key_record(DK) * sizeof(uint16_t)));
+        w.keys + ((int64_t)chunk * a.n_k + p.head / (a.n_v / a.n_k)) * key_record(DK);
+    const uint16_t *head = w.heads + ((int64_t)chunk * a.n_v + p.head) * head_record();
+    copy(stage.k, keys, (int)(key_record(DK) * sizeof(uint16_t)));
     if (RICH)
         copy(stage.TM, head, (int)(SQUARES * sizeof(uint16_t)));
     copy(stage.decay, head + SQUARES, 2 * C * (int)sizeof(float)); /* and rest */
@@ -487,7 +525,7 @@ TD_DEVICE void load_chunk(const struct td_delta_args &a, const struct td_chunk_w
 
 /* One chunk: outputs to y, the state moves on. */
 template <int DK, bool RICH>
-TD_DEVICE void scan_chunk(const struct td_delta_args &a, const struct td_chunk_work &w,
+TD_DEVICE void scan_chunk(const struct td_delta_args &a, const struct work &w,
                           const struct place &p, struct scan_shared<DK, RICH> &s,
                           struct state &st)
 {
@@ -506,7 +544,7 @@ TD_DEVICE void scan_chunk(const struct td_delta_args &a, const struct td_chunk_w
             v[h][n] = make_float2(0.0f, 0.0f);
             if (i < p.n)
                 v[h][n] =
-                    *(const float2 *)(td_chunk_row(a, p.row + i) + 2 * a.n_k * DK +
+                    *(const float2 *)(row_of(a, p.row + i) + 2 * a.n_k * DK +
                                       p.head * a.dv + p.col0 + n0 + 8 * n + 2 * c);
         }
 #pragma unroll 2
@@ -524,7 +562,7 @@ TD_DEVICE void scan_chunk(const struct td_delta_args &a, const struct td_chunk_w
     }
     if (!RICH) {
         __syncthreads(); /* all are done with q */
-        copy(stage.q, w.heads + ((int64_t)p.chunk * a.n_v + p.head) * td_head_record(),
+        copy(stage.q, w.heads + ((int64_t)p.chunk * a.n_v + p.head) * head_record(),
              (int)(SQUARES * sizeof(uint16_t)));
         td_copy_commit();
     }
@@ -590,8 +628,7 @@ TD_DEVICE void scan_chunk(const struct td_delta_args &a, const struct td_chunk_w
 /* A block for each piece, value head and COLS columns of its state. */
 template <int DK, bool RICH>
 static __global__ void __launch_bounds__(THREADS, 1)
-    scan(const struct td_delta_args a, const struct td_batch b,
-         const struct td_chunk_work w)
+    scan(const struct td_delta_args a, const struct td_batch b, const struct work w)
 {
     extern __shared__ uint4 shared[];
     struct scan_shared<DK, RICH> &s = *(struct scan_shared<DK, RICH> *)shared;
@@ -601,7 +638,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
     if (b.seq[first] < 0)
         return;
     struct place p = {(int32_t)blockIdx.y, (int32_t)blockIdx.x * COLS,
-                      td_chunks_before(b, seq), first, 0};
+                      chunks_before(b, seq), first, 0};
     int32_t last = p.chunk + (end - first + C - 1) / C;
     float *state =
         a.state + ((int64_t)b.slot[seq] * a.n_v + p.head) * DK * a.dv + p.col0;
@@ -652,16 +689,13 @@ static void run(const struct td_cuda_ctx *c, const struct td_delta_args *a)
 {
     const struct td_batch *b = a->batch;
     int64_t most = (b->rows - b->n_decode) / C + b->n_prefill;
-    struct td_chunk_work w = {(uint16_t *)c->chunks,
-                              (uint16_t *)c->chunks +
-                                  most * a->n_k * td_key_record(DK)};
+    struct work w = {(uint16_t *)c->chunks,
+                     (uint16_t *)c->chunks + most * a->n_k * key_record(DK)};
     dim3 chunks((unsigned)most, (unsigned)a->n_k);
     dim3 pieces((unsigned)(a->dv / COLS), (unsigned)a->n_v, (unsigned)b->n_prefill);
     td_start(c, prepare<DK>, chunks, THREADS, sizeof(struct prepare_shared<DK>), *a, *b,
              w);
-    if (c->warpgroups && a->dv % TD_CHUNK_COLS == 0)
-        td_chunks_wide(c, *a, w);
-    else if (fits<DK, true>(c))
+    if (fits<DK, true>(c))
         td_start(c, scan<DK, true>, pieces, THREADS,
                  sizeof(struct scan_shared<DK, true>), *a, *b, w);
     else
@@ -708,5 +742,4 @@ extern "C" void td_cuda_prepare_chunks(const struct td_cuda_ctx *c)
 {
     allow<128>(c);
     allow<64>(c);
-    td_chunks_wide_prepare(c);
 }
