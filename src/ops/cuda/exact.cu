@@ -232,8 +232,8 @@ TD_DEVICE void multiply_pair(exact_hands<R> &h, const float *const (&x)[2], int 
         if (pair % 2 + step == 0)
             td_barrier_wait(full_at<BYTES>(barriers, slot),
                             (uint32_t)(i / EXACT_SLOTS & 1));
-        uint64_t b = td_slot_descriptor(memory + (uint32_t)slot * BYTES +
-                                        (uint32_t)(pair % 2 * 64 + step * 32));
+        uint64_t b = td_slot_descriptor(td_uniform(
+            memory + (uint32_t)slot * BYTES + (uint32_t)(pair % 2 * 64 + step * 32)));
         td_settle(h.sum);
         td_group_fence();
 #pragma unroll

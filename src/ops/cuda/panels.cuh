@@ -101,11 +101,19 @@ TD_DEVICE void td_panel_mma_rows(float (&d)[128], const uint32_t *a, uint64_t b)
 #undef TD_S16_7
 #undef TD_MMA
 
+/* A value that is the same in all lanes, so that the compiler knows: it keeps descriptors
+ * in the warp's own registers then, where the instruction wants them. */
+TD_DEVICE uint32_t td_uniform(uint32_t x)
+{
+    return __shfl_sync(0xffffffff, x, 0);
+}
+
 /* Where panels begin, or where a step of 16 along the rows begins: 32 bytes on within a
  * panel. A step of 16 rows begins 2048 bytes on. */
 TD_DEVICE uint64_t td_panel_descriptor(uint32_t at)
 {
     const uint64_t eight = 8 * PANEL * 2 >> 4, panel = PANEL_BYTES >> 4;
+    at = td_uniform(at);
     return (uint64_t)(at >> 4 & 0x3fff) | panel << 16 | eight << 32 | (uint64_t)1 << 62;
 }
 
