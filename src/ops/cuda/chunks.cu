@@ -188,52 +188,72 @@ template <int DK> struct prepare_shared {
     float G[HEADS][C], beta[HEADS][C];
 };
 
-/* Unit vectors of n rows, zeros behind them; a warp a row, four rows at a time. */
+/* Unit vectors of n rows, zeros behind them; a warp a row. */
 template <int DK>
 TD_DEVICE void load_units(const struct td_delta_args &a, int32_t row, int32_t n,
                           int32_t key_head, struct prepare_shared<DK> &s)
 {
-    const int E = DK / WARP, FOUR = 4;
+    const int E = DK / WARP, EACH = C / WARPS;
     using numbers = typename pick<E == 4>::type;
     int warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP;
-    for (int i0 = warp; i0 < C; i0 += FOUR * WARPS) {
-        union {
-            numbers v;
-            float x[E];
-        } q[FOUR], k[FOUR];
+    union {
+        numbers v;
+        float x[E];
+    } q[EACH], k[EACH];
 #pragma unroll
-        for (int j = 0; j < FOUR; j++) {
-            const float *from =
-                row_of(a, row + min(i0 + j * WARPS, n - 1)) + key_head * DK;
-            q[j].v = ((const numbers *)from)[lane];
-            k[j].v = ((const numbers *)(from + (int64_t)a.n_k * DK))[lane];
+    for (int j = 0; j < EACH; j++) {
+        const float *from =
+            row_of(a, row + min(warp + j * WARPS, n - 1)) + key_head * DK;
+        q[j].v = ((const numbers *)from)[lane];
+        k[j].v = ((const numbers *)(from + (int64_t)a.n_k * DK))[lane];
+    }
+#pragma unroll
+    for (int j = 0; j < EACH; j++) {
+        int i = warp + j * WARPS, at = td_panel_at(i, E * lane);
+        float qq = 0.0f, kk = 0.0f;
+#pragma unroll
+        for (int e = 0; e < E; e++) {
+            qq = fmaf(q[j].x[e], q[j].x[e], qq);
+            kk = fmaf(k[j].x[e], k[j].x[e], kk);
         }
+        float fq =
+            i < n ? 1.0f / sqrtf(td_warp_sum(qq) + 1e-6f) / sqrtf((float)DK) : 0.0f;
+        float fk = i < n ? 1.0f / sqrtf(td_warp_sum(kk) + 1e-6f) : 0.0f;
 #pragma unroll
-        for (int j = 0; j < FOUR; j++) {
-            int i = i0 + j * WARPS, at = td_panel_at(i, E * lane);
-            float qq = 0.0f, kk = 0.0f;
-#pragma unroll
-            for (int e = 0; e < E; e++) {
-                qq = fmaf(q[j].x[e], q[j].x[e], qq);
-                kk = fmaf(k[j].x[e], k[j].x[e], kk);
-            }
-            float fq =
-                i < n ? 1.0f / sqrtf(td_warp_sum(qq) + 1e-6f) / sqrtf((float)DK) : 0.0f;
-            float fk = i < n ? 1.0f / sqrtf(td_warp_sum(kk) + 1e-6f) : 0.0f;
-#pragma unroll
-            for (int e = 0; e < E; e += 2) {
-                *(uint32_t *)(s.q + at + e) =
-                    td_to_bf16x2(q[j].x[e] * fq, q[j].x[e + 1] * fq);
-                store2(k[j].x[e] * fk, k[j].x[e + 1] * fk, s.k + at + e, C * DK);
-            }
+        for (int e = 0; e < E; e += 2) {
+            *(uint32_t *)(s.q + at + e) =
+                td_to_bf16x2(q[j].x[e] * fq, q[j].x[e + 1] * fq);
+            store2(k[j].x[e] * fk, k[j].x[e + 1] * fk, s.k + at + e, C * DK);
         }
     }
 }
 
-/* G and beta of up to HEADS heads from `head` on, a warp for each; zeros behind n rows. */
+/* A lane's gates of two rows. */
+struct gates {
+    float a[2], b[2];
+};
+
+/* Those of `warp` heads behind `head`; a warp has one of up to HEADS heads. */
+TD_DEVICE struct gates load_gates(const struct td_delta_args &a, int32_t row, int32_t n,
+                                  int32_t head, int32_t heads)
+{
+    int warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP;
+    struct gates g = {};
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        int i = lane + WARP * h;
+        int64_t at = (int64_t)(row + i) * a.n_v + head + warp;
+        g.a[h] = warp < heads && i < n ? a.a[at] : 0.0f;
+        g.b[h] = warp < heads && i < n ? a.b[at] : 0.0f;
+    }
+    return g;
+}
+
+/* G and beta of up to HEADS heads from `head` on; zeros behind n rows. */
 template <int DK>
-TD_DEVICE void load_decays(const struct td_delta_args &a, int32_t row, int32_t n,
-                           int32_t head, int32_t heads, struct prepare_shared<DK> &s)
+TD_DEVICE void store_decays(const struct td_delta_args &a, const struct gates &g,
+                            int32_t n, int32_t head, int32_t heads,
+                            struct prepare_shared<DK> &s)
 {
     int warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP;
     if (warp >= heads)
@@ -242,11 +262,10 @@ TD_DEVICE void load_decays(const struct td_delta_args &a, int32_t row, int32_t n
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         int i = lane + WARP * h;
-        int64_t at = (int64_t)(row + i) * a.n_v + head + warp;
-        float x = i < n ? a.a[at] + a.dt_bias[head + warp] : 0.0f;
+        float x = g.a[h] + a.dt_bias[head + warp];
         float log_decay = a.a_neg[head + warp] * (x > 20.0f ? x : log1pf(expf(x)));
         sum[h] = i < n ? log_decay : 0.0f;
-        s.beta[warp][i] = i < n ? td_sigmoid(a.b[at]) : 0.0f;
+        s.beta[warp][i] = i < n ? td_sigmoid(g.b[h]) : 0.0f;
     }
 #pragma unroll
     for (int d = 1; d < WARP; d *= 2) {
@@ -400,8 +419,10 @@ static __global__ void __launch_bounds__(THREADS, 2)
     td_wait();
     if (!td_find_chunk(b, chunk, &row, &n))
         return;
+    int32_t heads = min(group, (int32_t)HEADS);
+    struct gates g = load_gates(a, row, n, key_head * group, heads);
     load_units<DK>(a, row, n, key_head, s);
-    load_decays<DK>(a, row, n, key_head * group, min(group, (int32_t)HEADS), s);
+    store_decays<DK>(a, g, n, key_head * group, heads, s);
     __syncthreads();
     write_out(w.keys + ((int64_t)chunk * a.n_k + key_head) * key_record(DK), s.k,
               (int)(key_record(DK) * sizeof(uint16_t))); /* q follows k */
@@ -411,7 +432,9 @@ static __global__ void __launch_bounds__(THREADS, 2)
         bool two = i + 1 < group;
         __syncthreads(); /* keys, or the heads before, are done with */
         if (at == 0 && i > 0) {
-            load_decays<DK>(a, row, n, head, min(group - i, (int32_t)HEADS), s);
+            heads = min(group - i, (int32_t)HEADS);
+            g = load_gates(a, row, n, head, heads);
+            store_decays<DK>(a, g, n, head, heads, s);
             __syncthreads();
         }
         weigh_pairs(p, s.G[at], s.beta[at], s.first);
