@@ -23,6 +23,7 @@
 enum {
     CONV_THREADS = 256,
     CONV_MOST = TD_CUDA_MAX_CONV,
+    CONV_USUAL = 4, /* width */
     CONV_STRIP = 16,
     DELTA_THREADS = 256,
     DELTA_WARPS = DELTA_THREADS / WARP,
@@ -96,16 +97,17 @@ TD_DEVICE float each(const float2 &x, int i)
     return i ? x.y : x.x;
 }
 
-/* y of CONV_STRIP rows of one sequence, V channels. */
-template <int V>
+/* y of CONV_STRIP rows of one sequence, V channels. W: the width, or the most. */
+template <int V, int W>
 TD_DEVICE void conv_strip(const struct td_conv_args &a, const struct td_batch &b,
                           int32_t row0, int32_t ch)
 {
     using some = typename channels_of<V>::type;
-    int32_t seq = b.seq[row0], first = b.row0[seq], keep = a.width - 1;
+    const int32_t width = W < CONV_MOST ? W : a.width, keep = width - 1;
+    int32_t seq = b.seq[row0], first = b.row0[seq];
     const float *state = a.state + (int64_t)b.slot[seq] * keep * a.channels;
     /* the oldest in front, behind what is not used */
-    float u[V][CONV_MOST - 1 + CONV_STRIP], w[V][CONV_MOST];
+    float u[V][W - 1 + CONV_STRIP], w[V][W];
     some x[CONV_STRIP];
 #pragma unroll
     for (int32_t i = 0; i < CONV_STRIP; i++)
@@ -113,19 +115,17 @@ TD_DEVICE void conv_strip(const struct td_conv_args &a, const struct td_batch &b
 #pragma unroll
     for (int v = 0; v < V; v++) {
 #pragma unroll
-        for (int32_t i = 0; i < CONV_MOST; i++)
-            w[v][i] = i + a.width < CONV_MOST
-                          ? 0.0f
-                          : a.w[(int64_t)(ch + v) * a.width + i + a.width - CONV_MOST];
+        for (int32_t i = 0; i < W; i++)
+            w[v][i] =
+                i + width < W ? 0.0f : a.w[(int64_t)(ch + v) * width + i + width - W];
 #pragma unroll
-        for (int32_t i = 0; i < CONV_MOST - 1; i++)
-            u[v][i] = i + keep < CONV_MOST - 1
-                          ? 0.0f
-                          : conv_input(a, b, state, first,
-                                       row0 - first - CONV_MOST + 1 + i, ch + v);
+        for (int32_t i = 0; i < W - 1; i++)
+            u[v][i] = i + keep < W - 1 ? 0.0f
+                                       : conv_input(a, b, state, first,
+                                                    row0 - first - W + 1 + i, ch + v);
 #pragma unroll
         for (int32_t i = 0; i < CONV_STRIP; i++)
-            u[v][CONV_MOST - 1 + i] = each(x[i], v);
+            u[v][W - 1 + i] = each(x[i], v);
     }
 #pragma unroll
     for (int32_t r = 0; r < CONV_STRIP; r++) {
@@ -137,8 +137,8 @@ TD_DEVICE void conv_strip(const struct td_conv_args &a, const struct td_batch &b
         for (int v = 0; v < V; v++) {
             float sum = 0.0f;
 #pragma unroll
-            for (int32_t i = 0; i < CONV_MOST; i++)
-                if (i + a.width >= CONV_MOST)
+            for (int32_t i = 0; i < W; i++)
+                if (i + width >= W)
                     sum = fmaf(w[v][i], u[v][r + i], sum);
             y.one[v] = td_silu(sum);
         }
@@ -185,7 +185,7 @@ TD_DEVICE void conv_some(const struct td_conv_args &a, const struct td_batch &b,
 }
 
 /* y of CONV_STRIP rows from `from` on, V channels a thread; the states stay as they are. */
-template <int V>
+template <int V, int W>
 static __global__ void __launch_bounds__(CONV_THREADS)
     conv_rows(const struct td_conv_args a, const struct td_batch b, int32_t from)
 {
@@ -196,7 +196,7 @@ static __global__ void __launch_bounds__(CONV_THREADS)
         return;
     int32_t end = min(row0 + CONV_STRIP, b.rows);
     if (end == row0 + CONV_STRIP && b.seq[row0] >= 0 && b.seq[row0] == b.seq[end - 1]) {
-        conv_strip<V>(a, b, row0, ch);
+        conv_strip<V, W>(a, b, row0, ch);
         return;
     }
     for (int v = 0; v < V; v++)
@@ -236,21 +236,29 @@ extern "C" void td_cuda_conv(const struct td_cuda_ctx *c, const struct td_conv_a
     td_cuda_conv_pieces(c, a);
 }
 
+template <int V, int W>
+static void start_rows(const struct td_cuda_ctx *c, const struct td_conv_args *a,
+                       int32_t rows)
+{
+    dim3 grid((unsigned)((rows + CONV_STRIP - 1) / CONV_STRIP), conv_wide(a, V));
+    td_start(c, conv_rows<V, W>, grid, CONV_THREADS, 0, *a, *a->batch,
+             a->batch->n_decode);
+}
+
 void td_cuda_conv_pieces(const struct td_cuda_ctx *c, const struct td_conv_args *a)
 {
     const struct td_batch *b = a->batch;
     int32_t rows = b->rows - b->n_decode;
     dim3 seqs((unsigned)b->n_prefill, conv_wide(a));
-    unsigned strips = (unsigned)((rows + CONV_STRIP - 1) / CONV_STRIP);
     bool two =
         a->channels % 2 == 0 && (uintptr_t)a->u % 8 == 0 && (uintptr_t)a->y % 8 == 0;
     c->made->x = NULL;
-    if (rows && two)
-        td_start(c, conv_rows<2>, dim3(strips, conv_wide(a, 2)), CONV_THREADS, 0, *a,
-                 *b, b->n_decode);
+    if (rows && two && a->width == CONV_USUAL)
+        start_rows<2, CONV_USUAL>(c, a, rows);
+    else if (rows && two)
+        start_rows<2, CONV_MOST>(c, a, rows);
     else if (rows)
-        td_start(c, conv_rows<1>, dim3(strips, conv_wide(a)), CONV_THREADS, 0, *a, *b,
-                 b->n_decode);
+        start_rows<1, CONV_MOST>(c, a, rows);
     if (b->n_prefill)
         td_start(c, conv_state, seqs, CONV_THREADS, 0, *a, *b);
 }
