@@ -24,7 +24,6 @@ enum {
     COLS = 32,
     THREADS = 256,
     WARPS = THREADS / WARP,
-    SCAN_THREADS = 2 * THREADS,
     C = TD_CHUNK,
     SQUARE = C * C,
     SQUARES = 3 * SQUARE, /* planes of T, then M */
@@ -461,12 +460,12 @@ template <int DK, bool RICH> struct scan_shared {
         uint16_t TM[RICH ? SQUARES : SQUARES - C * DK + 8]; /* else from q on */
         float decay[C], rest[C];
     } stage[RICH ? 2 : 1];
-    uint16_t S[2 * DK * COLS], X[2 * C * COLS], Y[2 * C * COLS], U[C * COLS];
+    uint16_t S[2 * DK * COLS], X[2 * C * COLS], U[C * COLS];
 };
 
 TD_DEVICE void copy(void *to, const void *from, int bytes)
 {
-    for (int i = 16 * (int)threadIdx.x; i < bytes; i += 16 * SCAN_THREADS)
+    for (int i = 16 * (int)threadIdx.x; i < bytes; i += 16 * THREADS)
         td_copy16((char *)to + i, (const char *)from + i, true);
 }
 
@@ -497,7 +496,7 @@ template <int DK> TD_DEVICE void store_state(const struct state &st, uint16_t *S
                     DK * COLS);
 }
 
-/* S = exp(last) S + k^T U', U' in Y. */
+/* S = exp(last) S + k^T U', U' in X. */
 template <int DK>
 TD_DEVICE void update_state(struct state &st, const uint16_t *k, const uint16_t *X,
                             float decay)
@@ -547,153 +546,42 @@ TD_DEVICE void load_chunk(const struct td_delta_args &a, const struct work &w,
     td_copy_commit();
 }
 
-/* A warp's 16 x 16 of the chunk's rows and the block's columns. */
-struct part {
-    int m0, n0, row, col; /* row, col: the lane's first */
-};
-
-TD_DEVICE struct part part_of(void)
-{
-    int warp = (int)threadIdx.x / WARP % WARPS, lane = (int)threadIdx.x % WARP;
-    struct part p = {warp % 4 * 16, warp / 4 * 16, 0, 0};
-    p.row = p.m0 + lane / 4;
-    p.col = p.n0 + 2 * (lane % 4);
-    return p;
-}
-
-/* A lane's values: half, n-tile. */
-struct values {
-    float2 v[2][2];
-};
-
-/* Values of n rows from `row` on, zeros behind them. */
-TD_DEVICE void load_values(const struct td_delta_args &a, const struct place &p,
-                           int32_t row, int32_t n, struct values &v)
-{
-    const struct part t = part_of();
-#pragma unroll
-    for (int h = 0; h < 2; h++)
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            int32_t at = t.row + 8 * h;
-            v.v[h][i] = make_float2(0.0f, 0.0f);
-            if (at < n)
-                v.v[h][i] = *(const float2 *)(row_of(a, row + at) + 2 * a.n_k * a.dk +
-                                              p.head * a.dv + p.col0 + t.col + 8 * i);
-        }
-}
-
-/* k S. */
-template <int DK>
-TD_DEVICE void key_products(const uint16_t *k, const uint16_t *S, struct sums (&ks)[2])
-{
-    const struct part t = part_of();
-#pragma unroll 2
-    for (int k0 = 0; k0 < DK; k0 += 16) {
-        struct operand ka, sb;
-        load_a<DK>(ka, k, t.m0, k0);
-        load_b(sb, S, DK, k0, t.n0);
-        multiply(ks[0], ka, sb, 0);
-        multiply(ks[1], ka, sb, 1);
-    }
-}
-
-/* to += rows of x [64][K] times the first plane of y [K][COLS]. */
-template <int K>
-TD_DEVICE void rounded_products(const uint16_t *x, const uint16_t *y, float (&to)[2][4])
-{
-    const struct part t = part_of();
-    int lane = (int)threadIdx.x % WARP;
-#pragma unroll 4
-    for (int k0 = 0; k0 < K; k0 += 16) {
-        uint32_t xa[4], yb[4];
-        load_rounded(xa, x, t.m0, k0);
-        td_ldmatrix_trans(yb, y + cols_at(k0 + lane % 16, t.n0 + lane / 16 * 8));
-        td_mma(to[0], xa, yb[0], yb[1]);
-        td_mma(to[1], xa, yb[2], yb[3]);
-    }
-}
-
-/* X = v - exp(G) k S. */
-TD_DEVICE void store_errors(const struct values &v, const struct sums (&ks)[2],
-                            const float *decay, uint16_t *X)
-{
-    const struct part t = part_of();
-#pragma unroll
-    for (int h = 0; h < 2; h++)
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            float d = decay[t.row + 8 * h];
-            store2(v.v[h][i].x - d * sum_of(ks[i], 2 * h),
-                   v.v[h][i].y - d * sum_of(ks[i], 2 * h + 1),
-                   X + cols_at(t.row + 8 * h, t.col + 8 * i), C * COLS);
-        }
-}
-
-/* U = T X, rounded, and U' = exp(G_last - G) U to Y. */
-TD_DEVICE void make_updates(const uint16_t *T, const uint16_t *X, const float *rest,
-                            uint16_t *U, uint16_t *Y)
-{
-    const struct part t = part_of();
-    struct sums u[2] = {};
-#pragma unroll
-    for (int k0 = 0; k0 < C; k0 += 16) {
-        struct operand ta, xb;
-        load_a<C>(ta, T, t.m0, k0);
-        load_b(xb, X, C, k0, t.n0);
-        multiply(u[0], ta, xb, 0);
-        multiply(u[1], ta, xb, 1);
-    }
-#pragma unroll
-    for (int h = 0; h < 2; h++)
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            int at = cols_at(t.row + 8 * h, t.col + 8 * i);
-            float r = rest[t.row + 8 * h];
-            float x = sum_of(u[i], 2 * h), y = sum_of(u[i], 2 * h + 1);
-            *(uint32_t *)(U + at) = td_to_bf16x2(x, y);
-            store2(x * r, y * r, Y + at, C * COLS);
-        }
-}
-
-/* o = exp(G) q S + M U of the chunk's rows. */
-TD_DEVICE void store_outputs(const struct td_delta_args &a, const struct place &p,
-                             const float (&qs)[2][4], const float (&mu)[2][4],
-                             const float *decay)
-{
-    const struct part t = part_of();
-#pragma unroll
-    for (int h = 0; h < 2; h++)
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            int32_t row = t.row + 8 * h;
-            float d = decay[row];
-            if (row < p.n)
-                *(float2 *)(a.y + ((int64_t)(p.row + row) * a.n_v + p.head) * a.dv +
-                            p.col0 + t.col + 8 * i) =
-                    make_float2(fmaf(d, qs[i][2 * h], mu[i][2 * h]),
-                                fmaf(d, qs[i][2 * h + 1], mu[i][2 * h + 1]));
-        }
-}
-
-/* One chunk: the first half of the warps moves the state on, the others make outputs. v:
- * the chunk's values, then those of the next. */
+/* One chunk: outputs to y, the state moves on. */
 template <int DK, bool RICH>
 TD_DEVICE void scan_chunk(const struct td_delta_args &a, const struct work &w,
                           const struct place &p, struct scan_shared<DK, RICH> &s,
-                          struct state &st, struct values &v, int32_t next)
+                          struct state &st)
 {
     auto &stage = s.stage[RICH ? p.chunk % 2 : 0];
+    int warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP;
+    int m0 = warp % 4 * 16, n0 = warp / 4 * 16, g = lane / 4, c = lane % 4;
     const uint16_t *T = RICH ? stage.TM : stage.q, *M = T + 2 * SQUARE;
-    bool moves = threadIdx.x < THREADS;
     struct sums ks[2] = {};
-    struct values ahead = {};
-    float qs[2][4] = {}, mu[2][4] = {};
-    if (moves) {
-        load_values(a, p, p.row + C, next, ahead);
-        key_products<DK>(stage.k, s.S, ks);
-    } else {
-        rounded_products<DK>(stage.q, s.S, qs);
+    float qs[2][4] = {};
+    float2 v[2][2]; /* half, n-tile */
+#pragma unroll
+    for (int h = 0; h < 2; h++)
+#pragma unroll
+        for (int n = 0; n < 2; n++) {
+            int i = m0 + g + 8 * h;
+            v[h][n] = make_float2(0.0f, 0.0f);
+            if (i < p.n)
+                v[h][n] =
+                    *(const float2 *)(row_of(a, p.row + i) + 2 * a.n_k * DK +
+                                      p.head * a.dv + p.col0 + n0 + 8 * n + 2 * c);
+        }
+#pragma unroll 2
+    for (int k0 = 0; k0 < DK; k0 += 16) {
+        struct operand ka, sb;
+        uint32_t qa[4];
+        load_a<DK>(ka, stage.k, m0, k0);
+        load_rounded(qa, stage.q, m0, k0);
+        load_b(sb, s.S, DK, k0, n0);
+#pragma unroll
+        for (int n = 0; n < 2; n++) {
+            multiply(ks[n], ka, sb, n);
+            multiply_rounded(qs[n], qa, sb, n);
+        }
     }
     if (!RICH) {
         __syncthreads(); /* all are done with q */
@@ -701,27 +589,68 @@ TD_DEVICE void scan_chunk(const struct td_delta_args &a, const struct work &w,
              (int)(SQUARES * sizeof(uint16_t)));
         td_copy_commit();
     }
-    if (moves)
-        store_errors(v, ks, stage.decay, s.X);
+#pragma unroll
+    for (int h = 0; h < 2; h++)
+#pragma unroll
+        for (int n = 0; n < 2; n++) {
+            int i = m0 + g + 8 * h;
+            float decay = stage.decay[i];
+            store2(v[h][n].x - decay * sum_of(ks[n], 2 * h),
+                   v[h][n].y - decay * sum_of(ks[n], 2 * h + 1),
+                   s.X + cols_at(i, n0 + 8 * n + 2 * c), C * COLS);
+        }
     if (!RICH)
         td_copy_wait<0>();
     __syncthreads();
-    if (moves)
-        make_updates(T, s.X, stage.rest, s.U, s.Y);
-    __syncthreads();
-    if (moves) {
-        update_state<DK>(st, stage.k, s.Y, stage.decay[C - 1]);
-        store_state<DK>(st, s.S); /* not read until the next chunk */
-        v = ahead;
-    } else {
-        rounded_products<C>(M, s.U, mu);
-        store_outputs(a, p, qs, mu, stage.decay);
+    struct sums u[2] = {};
+    float mu[2][4] = {};
+#pragma unroll
+    for (int k0 = 0; k0 < C; k0 += 16) {
+        struct operand ta, xb;
+        load_a<C>(ta, T, m0, k0);
+        load_b(xb, s.X, C, k0, n0);
+        multiply(u[0], ta, xb, 0);
+        multiply(u[1], ta, xb, 1);
     }
+    __syncthreads(); /* all are done with X */
+#pragma unroll
+    for (int h = 0; h < 2; h++)
+#pragma unroll
+        for (int n = 0; n < 2; n++) {
+            int i = m0 + g + 8 * h, at = cols_at(i, n0 + 8 * n + 2 * c);
+            float rest = stage.rest[i];
+            float x = sum_of(u[n], 2 * h), y = sum_of(u[n], 2 * h + 1);
+            *(uint32_t *)(s.U + at) = td_to_bf16x2(x, y);
+            store2(x * rest, y * rest, s.X + at, C * COLS);
+        }
+    __syncthreads();
+#pragma unroll
+    for (int k0 = 0; k0 < C; k0 += 16) {
+        uint32_t ma[4], ub[4];
+        load_rounded(ma, M, m0, k0);
+        td_ldmatrix_trans(ub, s.U + cols_at(k0 + lane % 16, n0 + lane / 16 * 8));
+        td_mma(mu[0], ma, ub[0], ub[1]);
+        td_mma(mu[1], ma, ub[2], ub[3]);
+    }
+    update_state<DK>(st, stage.k, s.X, stage.decay[C - 1]);
+    store_state<DK>(st, s.S); /* not read until the next chunk */
+#pragma unroll
+    for (int h = 0; h < 2; h++)
+#pragma unroll
+        for (int n = 0; n < 2; n++) {
+            int i = m0 + g + 8 * h;
+            float decay = stage.decay[i];
+            if (i < p.n)
+                *(float2 *)(a.y + ((int64_t)(p.row + i) * a.n_v + p.head) * a.dv +
+                            p.col0 + n0 + 8 * n + 2 * c) =
+                    make_float2(fmaf(decay, qs[n][2 * h], mu[n][2 * h]),
+                                fmaf(decay, qs[n][2 * h + 1], mu[n][2 * h + 1]));
+        }
 }
 
 /* A block for each piece, value head and COLS columns of its state. */
 template <int DK, bool RICH>
-static __global__ void __launch_bounds__(SCAN_THREADS, 1)
+static __global__ void __launch_bounds__(THREADS, 1)
     scan(const struct td_delta_args a, const struct td_batch b, const struct work w)
 {
     extern __shared__ uint4 shared[];
@@ -738,9 +667,6 @@ static __global__ void __launch_bounds__(SCAN_THREADS, 1)
         a.state + ((int64_t)b.slot[seq] * a.n_v + p.head) * DK * a.dv + p.col0;
     bool have = b.pos[first] != 0 && warp < DK / 16;
     struct state st;
-    struct values v = {};
-    if (threadIdx.x < THREADS)
-        load_values(a, p, first, end - first, v);
     if (RICH)
         load_chunk<DK, RICH>(a, w, p, p.chunk, s);
 #pragma unroll
@@ -762,7 +688,7 @@ static __global__ void __launch_bounds__(SCAN_THREADS, 1)
             td_copy_wait<0>();
         }
         __syncthreads();
-        scan_chunk<DK, RICH>(a, w, p, s, st, v, end - p.row - C);
+        scan_chunk<DK, RICH>(a, w, p, s, st);
         __syncthreads(); /* all are done with the chunk */
     }
 #pragma unroll
@@ -793,10 +719,10 @@ static void run(const struct td_cuda_ctx *c, const struct td_delta_args *a)
     td_start(c, prepare<DK>, chunks, THREADS, sizeof(struct prepare_shared<DK>), *a, *b,
              w);
     if (fits<DK, true>(c))
-        td_start(c, scan<DK, true>, pieces, SCAN_THREADS,
+        td_start(c, scan<DK, true>, pieces, THREADS,
                  sizeof(struct scan_shared<DK, true>), *a, *b, w);
     else
-        td_start(c, scan<DK, false>, pieces, SCAN_THREADS,
+        td_start(c, scan<DK, false>, pieces, THREADS,
                  sizeof(struct scan_shared<DK, false>), *a, *b, w);
 }
 
