@@ -297,8 +297,11 @@ static enum td_status check_context(const struct lists *l, const char *model,
                  "%d tokens and the steps behind them take a context of %d", longest(l),
                  needed);
     td_error_why(err, "%s was made for at most %d", model, c.max_positions);
-    td_error_fix(err, "give --prompt and --context at most %d",
-                 c.max_positions / TD_KV_BLOCK * TD_KV_BLOCK - BEHIND);
+    int32_t most = c.max_positions / TD_KV_BLOCK * TD_KV_BLOCK - BEHIND;
+    if (most > 0)
+        td_error_fix(err, "give --prompt and --context at most %d", most);
+    else
+        td_error_fix(err, "measure a model with a longer context");
     return TD_E_USAGE;
 }
 

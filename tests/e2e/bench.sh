@@ -97,6 +97,10 @@ check bad_context test "$code" -eq 2
 tandem bench --device cpu --prompt 4096 models/lexicon
 check long_context test "$code" -eq 2
 check long_context_fix says "$stderr" '^fix .*at most 4032$'
+sed 's/"max_position_embeddings": *[0-9]*/"max_position_embeddings": 64/' models/lexicon/config.json \
+    >"$box/shape/config.json"
+tandem bench --device cpu --prompt 1 --weights random "$box/shape"
+check short_context_fix says "$stderr" '^fix +measure a model with a longer context$'
 tandem bench --device cpu --batch 99999 models/lexicon
 check many_sequences test "$code" -eq 2
 tandem bench --device cuda:99 --prompt 64 models/lexicon
