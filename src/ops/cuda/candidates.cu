@@ -1,35 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The best ids of rows of logits. Blocks take parts of a row, then one block for each row
- * takes the best of its parts.
+ * The best ids of rows of logits, in two kernels: a warp finds the best logit of each
+ * group of columns, then a block for each row looks at the groups that matter.
  *
  * A logit and its column make a key; larger is better, and no two are equal, so nothing
- * depends on the order in which threads come. A bound is found that at least 64 keys
- * reach, and few more: of a part, the 64th largest of the threads' largest keys; of a
- * row, the 64th largest of its parts' largest. Those that reach it are gathered. Both
- * steps ask for a key's rank, which is the number of larger keys: counting takes one
- * meeting of the threads, where sorting takes dozens.
+ * depends on the order in which threads come. The block bisects for a bound that at least
+ * KEEP of the groups' best keys reach, and few more. Whatever reaches it lies in those
+ * groups: some hundred columns of a hundred groups, which are gathered and put in order by
+ * counting, for each, the larger ones.
  */
 #include "ops/cuda/device.cuh"
 
 enum {
     THREADS = 256,
+    GROUPS = THREADS / WARP, /* of a block */
+    ROW_THREADS = 1024,
     KEEP = TD_CANDIDATES,
-    FEW = 8,                 /* columns of a thread */
-    MANY = 64,               /* the same where there are more than THREADS parts else */
-    MOST_FOUND = KEEP * KEEP /* keys that can reach a row's bound */
+    FEW = 8,   /* columns of a lane */
+    MANY = 32, /* the same where there are more than ROW_THREADS * HELD groups else */
+    HELD = 4,  /* groups of a thread of row_candidates() */
+    MOST = 2 * KEEP, /* groups that are looked at */
+    ROOM = 4096,     /* keys that are gathered */
+    RANKERS = 8      /* threads that count for a key */
 };
 
-/* What a part leaves: its best keys in falling order, 0 where there are no more. */
-struct part {
-    uint64_t key[KEEP];
-    float max, sum;
-};
-
-/* Keys that are gathered, room for R, and the best of them in order. */
-template <int R> struct sorter {
-    uint64_t top[THREADS], found[R], best[KEEP], bound;
-    int n;
+/* A group's best key and the sum of exp(logit - its best). */
+struct group {
+    uint64_t best;
+    float sum;
 };
 
 TD_DEVICE uint64_t key_of(float x, uint32_t column)
@@ -45,161 +43,235 @@ TD_DEVICE float logit_of(uint64_t key)
     return __uint_as_float(b & 0x80000000u ? b & 0x7fffffffu : ~b);
 }
 
-/* How many of n keys are larger; of equal ones, those in front. */
-TD_DEVICE int rank_of(const uint64_t *keys, int n, int at)
+/* The lane's keys of a group, 0 behind the end. */
+template <int N>
+TD_DEVICE void load_keys(const struct td_candidates_args &a, int64_t row, int32_t group,
+                         float (&v)[N], uint64_t (&key)[N])
 {
-    uint64_t key = keys[at];
-    int larger = 0;
-#pragma unroll 8
-    for (int i = 0; i < n; i++)
-        larger += keys[i] > key || (keys[i] == key && i < at);
-    return larger;
+    const float *x = a.logits + row * a.stride;
+    uint32_t first = (uint32_t)group * N * WARP + threadIdx.x % WARP;
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        v[i] = first + i * WARP < a.n ? x[first + i * WARP] : -INFINITY;
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        uint32_t column = first + i * WARP;
+        key[i] = column < a.n ? key_of(v[i], column) : 0;
+    }
 }
 
-/* The key of rank `rank` of those that threads give. All threads must call it. */
-template <int R>
-static __device__ uint64_t bound_of(struct sorter<R> *s, uint64_t mine, int rank)
+/* The largest of a warp's keys. */
+TD_DEVICE uint64_t warp_best(uint64_t key)
 {
-    s->top[threadIdx.x] = mine;
+    uint32_t hi = __reduce_max_sync(0xffffffff, (uint32_t)(key >> 32));
+    uint32_t lo = (uint32_t)(key >> 32) == hi ? (uint32_t)key : 0;
+    return (uint64_t)hi << 32 | __reduce_max_sync(0xffffffff, lo);
+}
+
+/* A warp for each group. */
+template <int N>
+static __global__ void __launch_bounds__(THREADS)
+    group_candidates(const struct td_candidates_args a, struct group *groups, int32_t n)
+{
+    int32_t group = (int32_t)blockIdx.x * GROUPS + (int32_t)threadIdx.x / WARP;
+    int64_t row = blockIdx.y;
+    float v[N], sum = 0.0f;
+    uint64_t key[N], best = 0;
+    td_wait_early(gridDim.y);
+    if (group >= n)
+        return;
+    load_keys(a, row, group, v, key);
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        best = key[i] > best ? key[i] : best;
+    best = warp_best(best);
+    float max = logit_of(best);
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        if (key[i])
+            sum += isfinite(v[i]) ? expf(v[i] - max) : NAN;
+    sum = td_warp_sum(sum);
+    if (threadIdx.x % WARP == 0)
+        groups[row * n + group] = {best, sum};
+}
+
+struct chooser {
+    uint64_t found[ROOM], best[KEEP];
+    int32_t picked[MOST];
+    int n_picked, n_found;
+};
+
+/* A bound that KEEP to MOST of the block's keys reach, or all if there are fewer. All
+ * threads must call it. */
+TD_DEVICE uint64_t find_bound(const uint64_t (&mine)[HELD], int32_t n)
+{
+    uint64_t lo = 1, hi = ~0ull;
+    while (n > MOST && hi - lo > 1) {
+        uint64_t mid = lo + (hi - lo) / 2;
+        int count = __syncthreads_count(mine[0] >= mid);
+        for (int i = 1; i < HELD && i * ROW_THREADS < n; i++) {
+            uint64_t key = i == 1 ? mine[1] : i == 2 ? mine[2] : mine[3];
+            count += __syncthreads_count(key >= mid);
+        }
+        if (count < KEEP)
+            hi = mid;
+        else
+            lo = mid;
+        if (count >= KEEP && count <= MOST)
+            break;
+    }
+    return lo;
+}
+
+/* How many columns of the picked groups reach the bound; those there is room for are
+ * found. All threads must call it. */
+template <int N>
+TD_DEVICE int gather(const struct td_candidates_args &a, int64_t row, uint64_t bound,
+                     struct chooser &s)
+{
+    __syncthreads();
     if (threadIdx.x == 0)
-        s->n = 0;
+        s.n_found = 0;
     __syncthreads();
-    if (rank_of(s->top, THREADS, (int)threadIdx.x) == rank)
-        s->bound = mine;
+    for (int i = (int)threadIdx.x / WARP; i < s.n_picked; i += ROW_THREADS / WARP) {
+        float v[N];
+        uint64_t key[N];
+        load_keys(a, row, s.picked[i], v, key);
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            if (key[k] >= bound) {
+                int at = atomicAdd(&s.n_found, 1);
+                if (at < ROOM)
+                    s.found[at] = key[k];
+            }
+    }
     __syncthreads();
-    return s->bound;
+    return s.n_found;
 }
 
-template <int R>
-TD_DEVICE void gather(struct sorter<R> *s, uint64_t key, uint64_t bound)
+/* Gathers at least KEEP keys that are larger than all others, or all; a higher bound is
+ * looked for when the best ones crowd in few groups. */
+template <int N>
+TD_DEVICE int gather_best(const struct td_candidates_args &a, int64_t row,
+                          uint64_t bound, struct chooser &s)
 {
-    if (key && key >= bound)
-        s->found[atomicAdd(&s->n, 1)] = key;
+    uint64_t lo = bound, hi = ~0ull;
+    int n = gather<N>(a, row, bound, s);
+    while (n > ROOM || (n < KEEP && bound > lo)) {
+        if (n > ROOM)
+            lo = bound;
+        else
+            hi = bound;
+        bound = lo + (hi - lo) / 2;
+        n = gather<N>(a, row, bound, s);
+    }
+    return n;
 }
 
 /* The best of what was gathered, in order, 0 behind them. */
-template <int R> static __device__ void sort_found(struct sorter<R> *s)
+TD_DEVICE void sort_found(struct chooser &s, int n)
 {
+    int sub = (int)threadIdx.x % RANKERS;
     if (threadIdx.x < KEEP)
-        s->best[threadIdx.x] = 0;
+        s.best[threadIdx.x] = 0;
     __syncthreads();
-    for (int i = (int)threadIdx.x; i < s->n; i += THREADS) {
-        int rank = rank_of(s->found, s->n, i);
-        if (rank < KEEP)
-            s->best[rank] = s->found[i];
+    for (int first = 0; first < n; first += ROW_THREADS / RANKERS) {
+        int at = first + (int)threadIdx.x / RANKERS, larger = 0;
+        uint64_t key = at < n ? s.found[at] : ~0ull;
+        for (int i = sub; i < n; i += RANKERS)
+            larger += s.found[i] > key;
+#pragma unroll
+        for (int d = 1; d < RANKERS; d *= 2)
+            larger += __shfl_xor_sync(0xffffffff, larger, d);
+        if (at < n && sub == 0 && larger < KEEP)
+            s.best[larger] = key;
     }
     __syncthreads();
 }
 
-/* A block for THREADS * HELD columns. */
-template <int HELD>
-static __global__ void __launch_bounds__(THREADS)
-    part_candidates(const struct td_candidates_args a, struct part *parts, int32_t most)
+/* A block for each row of n groups. */
+template <int N>
+static __global__ void __launch_bounds__(ROW_THREADS)
+    row_candidates(const struct td_candidates_args a, const struct group *groups,
+                   int32_t n)
 {
-    __shared__ struct sorter<KEEP * HELD> s;
-    td_wait();
-    const float *x = a.logits + (int64_t)blockIdx.y * a.stride;
-    uint32_t first = blockIdx.x * THREADS * HELD + threadIdx.x;
-    struct part *out = &parts[(int64_t)blockIdx.y * most + blockIdx.x];
-    float v[HELD];
-    uint64_t key[HELD], mine = 0;
-#pragma unroll
-    for (int i = 0; i < HELD; i++)
-        v[i] = first + i * THREADS < a.n ? x[first + i * THREADS] : -INFINITY;
+    __shared__ struct chooser s;
+    int64_t row = blockIdx.x;
+    int t = (int)threadIdx.x;
+    td_wait_early(gridDim.x);
+    const struct group *g = groups + row * n;
+    struct td_candidates *out = &a.out[row];
+    uint64_t mine[HELD];
+    float part[HELD], sum = 0.0f;
 #pragma unroll
     for (int i = 0; i < HELD; i++) {
-        uint32_t column = first + i * THREADS;
-        key[i] = column < a.n ? key_of(v[i], column) : 0;
-        mine = key[i] > mine ? key[i] : mine;
+        bool have = t + i * ROW_THREADS < n;
+        mine[i] = have ? g[t + i * ROW_THREADS].best : 0;
+        part[i] = have ? g[t + i * ROW_THREADS].sum : 0.0f;
     }
-    uint64_t bound = bound_of(&s, mine, KEEP - 1);
+    if (t == 0)
+        s.n_picked = 0;
+    uint64_t bound = find_bound(mine, n);
+    __syncthreads();
 #pragma unroll
     for (int i = 0; i < HELD; i++)
-        gather(&s, key[i], bound);
-    sort_found(&s);
-    float max = logit_of(s.best[0]), sum = 0.0f;
+        if (mine[i] >= bound)
+            s.picked[atomicAdd(&s.n_picked, 1)] = t + i * ROW_THREADS;
+    int found = gather_best<N>(a, row, bound, s);
+    sort_found(s, found);
+    float max = found ? logit_of(s.best[0]) : -INFINITY;
 #pragma unroll
     for (int i = 0; i < HELD; i++)
-        if (key[i])
-            sum += isfinite(v[i]) ? expf(v[i] - max) : NAN;
+        if (mine[i])
+            sum += part[i] * expf(logit_of(mine[i]) - max);
     sum = td_block_sum(sum);
-    if (threadIdx.x < KEEP)
-        out->key[threadIdx.x] = s.best[threadIdx.x];
-    if (threadIdx.x == 0) {
+    if (t < KEEP) {
+        uint64_t k = s.best[t];
+        out->id[t] = k ? (int32_t)a.first + (int32_t) ~(uint32_t)k : -1;
+        out->logit[t] = k ? logit_of(k) : -INFINITY;
+    }
+    if (t == 0) {
         out->max = max;
         out->sum = sum;
     }
 }
 
-/* A bound for the keys of n parts: fewer than KEEP have KEEP keys among their first. */
-TD_DEVICE uint64_t row_bound(struct sorter<MOST_FOUND> *s, const struct part *p,
-                             int32_t n)
+/* Columns of a lane, such that a row of `vocab` columns has no more groups than
+ * row_candidates() holds. */
+static int lane_of(int64_t vocab)
 {
-    int32_t place = n < KEEP && n ? (KEEP - 1) / n : 0;
-    uint64_t mine = 0;
-    for (int32_t i = (int32_t)threadIdx.x; i < n; i += THREADS) {
-        uint64_t k = p[i].key[place];
-        mine = k > mine ? k : mine;
-    }
-    return bound_of(s, mine, n < KEEP && n ? n - 1 : KEEP - 1);
+    return vocab <= (int64_t)ROW_THREADS * HELD * WARP * FEW ? FEW : MANY;
 }
 
-static __global__ void __launch_bounds__(THREADS)
-    row_candidates(const struct td_candidates_args a, const struct part *parts,
-                   int32_t most, int32_t n)
+static int64_t groups_of(int64_t n, int64_t vocab)
 {
-    __shared__ struct sorter<MOST_FOUND> s;
-    td_wait();
-    const struct part *p = parts + (int64_t)blockIdx.x * most;
-    struct td_candidates *out = &a.out[blockIdx.x];
-    uint64_t bound = row_bound(&s, p, n);
-#pragma unroll 8
-    for (int32_t i = (int32_t)threadIdx.x; i < n * KEEP; i += THREADS)
-        gather(&s, p[i / KEEP].key[i % KEEP], bound);
-    sort_found(&s);
-    float max = s.n ? logit_of(s.best[0]) : -INFINITY, sum = 0.0f;
-    for (int32_t i = (int32_t)threadIdx.x; i < n; i += THREADS)
-        sum += p[i].sum * expf(p[i].max - max);
-    sum = td_block_sum(sum);
-    if (threadIdx.x < KEEP) {
-        uint64_t k = s.best[threadIdx.x];
-        out->id[threadIdx.x] = k ? (int32_t)a.first + (int32_t) ~(uint32_t)k : -1;
-        out->logit[threadIdx.x] = k ? logit_of(k) : -INFINITY;
-    }
-    if (threadIdx.x == 0) {
-        out->max = max;
-        out->sum = sum;
-    }
-}
-
-/* Columns of a part, such that rows of up to `vocab` columns have THREADS parts at most. */
-static int64_t part_of(int64_t vocab)
-{
-    return THREADS * (vocab <= THREADS * THREADS * FEW ? FEW : MANY);
-}
-
-static int64_t parts_of(int64_t n, int64_t vocab)
-{
-    return (n + part_of(vocab) - 1) / part_of(vocab);
+    int64_t wide = WARP * lane_of(vocab);
+    return (n + wide - 1) / wide;
 }
 
 extern "C" size_t td_cuda_candidates_bytes(const struct td_reserve *r)
 {
-    return (size_t)r->max_out * (size_t)parts_of(r->vocab, r->vocab) *
-           sizeof(struct part);
+    return (size_t)r->max_out * (size_t)groups_of(r->vocab, r->vocab) *
+           sizeof(struct group);
+}
+
+template <int N>
+static void run(const struct td_cuda_ctx *c, const struct td_candidates_args *a)
+{
+    struct group *groups = (struct group *)c->candidates;
+    int32_t n = (int32_t)groups_of(a->n, c->limits.vocab);
+    dim3 grid((unsigned)((n + GROUPS - 1) / GROUPS), (unsigned)a->rows);
+    if (n)
+        td_start(c, group_candidates<N>, grid, THREADS, 0, *a, groups, n);
+    td_start(c, row_candidates<N>, dim3((unsigned)a->rows), ROW_THREADS, 0, *a, groups,
+             n);
 }
 
 extern "C" void td_cuda_candidates(const struct td_cuda_ctx *c,
                                    const struct td_candidates_args *a)
 {
-    struct part *parts = (struct part *)c->candidates;
-    int64_t vocab = c->limits.vocab;
-    int32_t n = (int32_t)parts_of(a->n, vocab), most = (int32_t)parts_of(vocab, vocab);
-    dim3 grid((unsigned)n, (unsigned)a->rows);
-    if (n && part_of(vocab) == THREADS * FEW)
-        td_start(c, part_candidates<FEW>, grid, THREADS, 0, *a, parts, most);
-    else if (n)
-        td_start(c, part_candidates<MANY>, grid, THREADS, 0, *a, parts, most);
-    td_start(c, row_candidates, dim3((unsigned)a->rows), THREADS, 0, *a, parts, most,
-             n);
+    if (lane_of(c->limits.vocab) == FEW)
+        run<FEW>(c, a);
+    else
+        run<MANY>(c, a);
 }
