@@ -92,6 +92,25 @@ static inline struct td_comm *util_join(void)
     return util_comm;
 }
 
+static inline enum td_status util_sum(void *comm, float *x, size_t n,
+                                      struct td_error *err)
+{
+    struct td_comm *c = comm;
+    return c->ops->all_reduce(c, x, n, err);
+}
+
+/* Sums of several ranks' devices by way of the host. */
+static inline enum td_status util_join_device(struct td_dev *dev, struct td_comm *comm,
+                                              struct td_error *err)
+{
+    const struct td_join how = {.rank = comm->rank,
+                                .ranks = comm->ranks,
+                                .deadline = 120,
+                                .sum = util_sum,
+                                .self = comm};
+    return comm->ranks > 1 && dev->ops.join ? dev->ops.join(dev, &how, err) : TD_OK;
+}
+
 static inline void util_open_rank(struct util_model *u, const struct util_params *p,
                                   struct td_comm *comm)
 {
@@ -113,6 +132,7 @@ static inline void util_open_rank(struct util_model *u, const struct util_params
     u->owned = p->ranks > 1;
     u->ranks = 1;
     if (util_device(&dev, &u->dev, &err) != TD_OK ||
+        util_join_device(u->dev, comm, &err) != TD_OK ||
         td_model_open(p->path, u->dev, comm, &limits, &u->model, &err) != TD_OK ||
         td_model_load(u->model, &load, NULL, &err) != TD_OK ||
         td_cache_new(u->model, (int32_t)TD_COUNT(u->blocks), UTIL_SEQS, &u->cache,
