@@ -37,7 +37,7 @@ static const struct bound {
     {"norm", 4e-6, 4e-6},   {"gated_norm", 8e-6, 8e-6}, {"swiglu", 4e-6, 4e-6},
     {"route", 4e-6, 4e-6},  {"qkv", 1e-5, 4e-2},        {"attention", 1e-5, 1e-5},
     {"conv", 4e-6, 4e-6},   {"delta", 1e-5, 1e-5},      {"candidates", 1e-6, 1e-6},
-    {"gdn", 2e-4, 4e-4},    {"choose", 2e-5, 2e-5},
+    {"gdn", 2e-4, 4e-4},    {"gates", 2e-5, 2e-5},      {"fused", 4e-5, 2e-2},
 };
 
 /* In bf16 a GPU multiplies some f32 numbers as two planes of 16 bits in all; in prompts it
@@ -835,7 +835,7 @@ static void case_attention(struct run *r, const void *shape)
 
 #include "checkops_gdn.inc"
 
-#include "checkops_choose.inc"
+#include "checkops_fused.inc"
 
 static void check_seqs(const struct devices *d, bool is_short, case_fn f)
 {
@@ -879,7 +879,8 @@ static const struct {
     {"conv", check_seqs, case_conv},
     {"delta", check_seqs, case_delta},
     {"gdn", check_seqs, case_gdn},
-    {"choose", check_choose, case_choose},
+    {"gates", check_fused, case_gates},
+    {"fused", check_fused, case_fused},
 };
 
 static void check_level(const char *level, enum td_numerics numerics, const char *op,

@@ -189,7 +189,7 @@ enum td_status td_bench_count_begin(struct td_dev *dev, int32_t rows, int32_t to
     ops->route = count_route;
     ops->experts = count_experts;
     ops->gdn = NULL; /* their parts are counted */
-    ops->choose = NULL;
+    ops->fuses = 0;
     if (ops->begin) {
         ops->begin = make_calls;
         ops->end = made_calls;

@@ -35,7 +35,7 @@ static void head(struct td_model *m, const float *w)
     if (k->n_out == 0)
         return;
     struct td_norm_args norm = {.x = k->x,
-                                .add = k->delta,
+                                .add = td_model_rest(m),
                                 .w = w,
                                 .y = k->out_h,
                                 .index = k->out_row,
@@ -87,14 +87,14 @@ static enum td_status operations(struct td_model *m, struct td_cache *c, bool hi
         return s;
     trace(m, -1, w->x, NULL);
     for (int i = 0; i < m->cfg.n_layers; i++) {
-        s = td_layer_forward(m, c, &m->layers[i], i ? w->delta : NULL, err);
+        s = td_layer_forward(m, c, &m->layers[i], i ? td_model_rest(m) : NULL, err);
         if (s != TD_OK)
             return s;
-        trace(m, i, w->x, w->delta);
+        trace(m, i, w->x, td_model_rest(m));
     }
     if (hidden) {
         float *to = w->hidden ? w->hidden : w->h; /* only a draft reads it later */
-        norm_rows(m, w->x, w->delta, m->final_norm, to, m->cfg.hidden);
+        norm_rows(m, w->x, td_model_rest(m), m->final_norm, to, m->cfg.hidden);
         trace(m, m->cfg.n_layers, to, NULL);
     }
     head(m, m->final_norm);

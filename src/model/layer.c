@@ -5,6 +5,11 @@
  *     h = norm(x += add);  delta = mixer(h);  sum over ranks
  *     h = norm(x += delta); delta = network(h); sum over ranks
  *
+ * or, where a device fuses so many rows and there is one rank,
+ *
+ *     h = norm(x); x += mixer(h);  h = norm(x); x += network(h)
+ *
+ * with the norm made by the products behind it. Both give the same bits.
  * The mixer is gated attention or Gated DeltaNet, the network a dense MLP or a mixture
  * of experts. Each works in `wide`, which holds for every row the buffers listed at the
  * top of its function, one after another.
@@ -48,20 +53,47 @@ int64_t td_layer_wide(const struct td_model *m)
     return TD_MAX(TD_MAX(attention, gdn), TD_MAX(dense, moe));
 }
 
-/* y = x W^T with x of W's own width. */
-static void linear(struct td_model *m, const float *x, const struct td_matrix *w,
-                   float *y)
+/* h = norm(x += add) */
+static struct td_norm_args norm_of(struct td_model *m, const float *add, const float *w)
 {
-    struct td_linear_args a = {.x = x,
-                               .x_stride = w->k,
-                               .rows = m->batch.rows,
-                               .count = 1,
-                               .term = {{.w = w, .y = y, .y_stride = w->n}}};
+    return (struct td_norm_args){.x = m->work.x,
+                                 .add = add,
+                                 .sum = add ? m->work.x : NULL,
+                                 .w = w,
+                                 .y = m->work.h,
+                                 .h = m->cfg.hidden,
+                                 .y_stride = m->cfg.hidden,
+                                 .eps = (float)m->cfg.eps,
+                                 .rows = m->batch.rows};
+}
+
+/* The norm before products, if it is theirs to make; else it is made now. */
+static const struct td_norm_args *before(struct td_model *m,
+                                         const struct td_norm_args *norm)
+{
+    if (!norm || td_model_fuses(m))
+        return norm;
+    m->dev->ops.norm(m->dev, norm);
+    return NULL;
+}
+
+/* The last product of a part: work.delta or what is added to work.x, x W^T with x of W's
+ * own width. */
+static void leave(struct td_model *m, const float *x, const struct td_matrix *w)
+{
+    float *rest = td_model_rest(m);
+    struct td_linear_args a = {
+        .x = x,
+        .x_stride = w->k,
+        .rows = m->batch.rows,
+        .count = 1,
+        .term = {
+            {.w = w, .y = rest ? rest : m->work.x, .y_stride = w->n, .adds = !rest}}};
     m->dev->ops.linear(m->dev, &a);
 }
 
 void td_layer_attention(struct td_model *m, struct td_cache *c,
-                        const struct td_layer *l)
+                        const struct td_layer *l, const struct td_norm_args *norm)
 {
     struct attention_sizes n = attention_sizes(m);
     const struct td_attention_weights *w = &l->attention;
@@ -70,6 +102,7 @@ void td_layer_attention(struct td_model *m, struct td_cache *c,
     float *qg = m->work.wide, *k = qg + rows * n.qg, *v = k + rows * n.kv;
     float *y = v + rows * n.kv;
     struct td_linear_args in = {.x = m->work.h,
+                                .norm = before(m, norm),
                                 .x_stride = m->cfg.hidden,
                                 .rows = m->batch.rows,
                                 .count = 3,
@@ -102,10 +135,11 @@ void td_layer_attention(struct td_model *m, struct td_cache *c,
     dev->ops.linear(dev, &in);
     dev->ops.qkv(dev, &store);
     dev->ops.attention(dev, &attend);
-    linear(m, y, &w->o, m->work.delta);
+    leave(m, y, &w->o);
 }
 
-void td_layer_gdn(struct td_model *m, struct td_cache *c, const struct td_layer *l)
+void td_layer_gdn(struct td_model *m, struct td_cache *c, const struct td_layer *l,
+                  const struct td_norm_args *norm)
 {
     struct gdn_sizes n = gdn_sizes(m);
     const struct td_gdn_weights *w = &l->gdn;
@@ -116,6 +150,7 @@ void td_layer_gdn(struct td_model *m, struct td_cache *c, const struct td_layer 
     float *a = y + rows * n.value, *b = a + rows * n.heads;
     struct td_linear_args in = {
         .x = m->work.h,
+        .norm = before(m, norm),
         .x_stride = m->cfg.hidden,
         .rows = m->batch.rows,
         .count = dev->ops.gdn ? 2 : 4, /* gdn() has the gates */
@@ -144,28 +179,28 @@ void td_layer_gdn(struct td_model *m, struct td_cache *c, const struct td_layer 
                                   .n_v = (int32_t)n.heads,
                                   .dk = m->cfg.key_dim,
                                   .dv = m->cfg.value_dim};
-    struct td_gated_norm_args norm = {.x = y,
-                                      .z = z,
-                                      .w = w->norm,
-                                      .eps = (float)m->cfg.eps,
-                                      .rows = m->batch.rows,
-                                      .heads = (int32_t)n.heads,
-                                      .dim = m->cfg.value_dim,
-                                      .to_product =
-                                          w->out.type != TD_MAT_F32 ? &w->out : NULL};
+    struct td_gated_norm_args gated = {.x = y,
+                                       .z = z,
+                                       .w = w->norm,
+                                       .eps = (float)m->cfg.eps,
+                                       .rows = m->batch.rows,
+                                       .heads = (int32_t)n.heads,
+                                       .dim = m->cfg.value_dim,
+                                       .to_product =
+                                           w->out.type != TD_MAT_F32 ? &w->out : NULL};
     if (dev->ops.gdn) {
         gdn.in = in;
         gdn.conv = convolve;
         gdn.delta = delta;
-        gdn.norm = norm;
+        gdn.norm = gated;
         dev->ops.gdn(dev, &gdn);
     } else {
         dev->ops.linear(dev, &in);
         dev->ops.conv(dev, &convolve);
         dev->ops.delta(dev, &delta);
-        dev->ops.gated_norm(dev, &norm);
+        dev->ops.gated_norm(dev, &gated);
     }
-    linear(m, y, &w->out, m->work.delta);
+    leave(m, y, &w->out);
 }
 
 static void dense(struct td_model *m, const struct td_ffn_weights *w,
@@ -174,6 +209,7 @@ static void dense(struct td_model *m, const struct td_ffn_weights *w,
     int64_t size = m->slice.ffn.count;
     float *gate = m->work.wide, *up = gate + m->batch.rows * size;
     struct td_linear_args in = {.x = m->work.h,
+                                .norm = before(m, norm),
                                 .x_stride = m->cfg.hidden,
                                 .rows = m->batch.rows,
                                 .count = 2,
@@ -181,11 +217,9 @@ static void dense(struct td_model *m, const struct td_ffn_weights *w,
                                          {.w = &w->up, .y = up, .y_stride = size}}};
     struct td_swiglu_args act = {
         .gate = gate, .up = up, .rows = m->batch.rows, .n = size};
-    if (norm)
-        m->dev->ops.norm(m->dev, norm);
     m->dev->ops.linear(m->dev, &in);
     m->dev->ops.swiglu(m->dev, &act);
-    linear(m, gate, &w->down, m->work.delta);
+    leave(m, gate, &w->down);
 }
 
 static void experts(struct td_model *m, const struct td_ffn_weights *w,
@@ -195,8 +229,11 @@ static void experts(struct td_model *m, const struct td_ffn_weights *w,
     float *logits = m->work.wide, *shared = logits + (int64_t)rows * n;
     float *weight = shared + rows;
     int32_t *id = (int32_t *)(void *)(weight + (int64_t)rows * k);
+    float *rest = td_model_rest(m);
+    bool fuses = td_model_fuses(m);
     struct td_linear_args gates = {
         .x = m->work.h,
+        .norm = before(m, norm),
         .x_stride = m->cfg.hidden,
         .rows = rows,
         .count = m->cfg.shared_ffn ? 2 : 1,
@@ -211,6 +248,7 @@ static void experts(struct td_model *m, const struct td_ffn_weights *w,
     struct td_experts_args run = {.x = m->work.h,
                                   .id = id,
                                   .weight = weight,
+                                  .logits = fuses ? logits : NULL,
                                   .gate = w->e_gate,
                                   .up = w->e_up,
                                   .down = w->e_down,
@@ -218,43 +256,25 @@ static void experts(struct td_model *m, const struct td_ffn_weights *w,
                                   .shared_up = &w->up,
                                   .shared_down = m->cfg.shared_ffn ? &w->down : NULL,
                                   .shared_gate = shared,
-                                  .y = m->work.delta,
+                                  .y = rest ? rest : m->work.x,
                                   .rows = rows,
                                   .experts = n,
-                                  .k = k};
-    if (norm && m->dev->ops.choose) {
-        struct td_choose_args choose = {.norm = *norm, .gates = gates, .route = route};
-        m->dev->ops.choose(m->dev, &choose);
-    } else {
-        if (norm)
-            m->dev->ops.norm(m->dev, norm);
-        m->dev->ops.linear(m->dev, &gates);
+                                  .k = k,
+                                  .adds = !rest};
+    m->dev->ops.linear(m->dev, &gates);
+    if (!fuses)
         m->dev->ops.route(m->dev, &route);
-    }
     m->dev->ops.experts(m->dev, &run);
 }
 
-void td_layer_ffn(struct td_model *m, const struct td_layer *l,
+void td_layer_ffn(struct td_model *m, struct td_cache *c, const struct td_layer *l,
                   const struct td_norm_args *norm)
 {
+    (void)c;
     if (m->cfg.family == TD_FAMILY_QWEN35_MOE)
         experts(m, &l->ffn, norm);
     else
         dense(m, &l->ffn, norm);
-}
-
-/* h = norm(x += add) */
-static struct td_norm_args norm_of(struct td_model *m, const float *add, const float *w)
-{
-    return (struct td_norm_args){.x = m->work.x,
-                                 .add = add,
-                                 .sum = add ? m->work.x : NULL,
-                                 .w = w,
-                                 .y = m->work.h,
-                                 .h = m->cfg.hidden,
-                                 .y_stride = m->cfg.hidden,
-                                 .eps = (float)m->cfg.eps,
-                                 .rows = m->batch.rows};
 }
 
 enum td_status td_layer_forward(struct td_model *m, struct td_cache *c,
@@ -263,15 +283,14 @@ enum td_status td_layer_forward(struct td_model *m, struct td_cache *c,
 {
     size_t n = (size_t)m->batch.rows * (size_t)m->cfg.hidden;
     struct td_norm_args first = norm_of(m, add, l->input_norm);
-    struct td_norm_args second = norm_of(m, m->work.delta, l->post_norm);
-    m->dev->ops.norm(m->dev, &first);
+    struct td_norm_args second = norm_of(m, td_model_rest(m), l->post_norm);
     if (l->kind == TD_LAYER_FULL)
-        td_layer_attention(m, c, l);
+        td_layer_attention(m, c, l, &first);
     else
-        td_layer_gdn(m, c, l);
+        td_layer_gdn(m, c, l, &first);
     enum td_status s = td_model_sum(m, m->work.delta, n, err);
     if (s != TD_OK)
         return s;
-    td_layer_ffn(m, l, &second);
+    td_layer_ffn(m, c, l, &second);
     return td_model_sum(m, m->work.delta, n, err);
 }

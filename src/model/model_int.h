@@ -123,20 +123,36 @@ enum td_status td_batch_make(struct td_model *m, const struct td_cache *c,
 enum td_status td_model_sum(struct td_model *m, float *x, size_t n,
                             struct td_error *err);
 
-/* layer.c: floats of `wide` per row, and one layer: x += mixer(norm(x)), the network's
- * part left in work.delta. `add` is what still has to be added to x on entry. */
+/* layer.c: floats of `wide` per row, and one layer: x += mixer(norm(x)), x +=
+ * network(norm(x)), of which the last sum is left to whoever reads x where
+ * td_model_rest() is not NULL. `add` is what still has to be added on entry. */
 int64_t td_layer_wide(const struct td_model *m);
 enum td_status td_layer_forward(struct td_model *m, struct td_cache *c,
                                 const struct td_layer *l, const float *add,
                                 struct td_error *err);
 
-/* layer.c: the parts alone, each from work.h to work.delta, not yet summed over ranks.
- * The network makes work.h by `norm` first, if it is given. */
+/* layer.c: the parts alone, each from work.h to work.delta, not yet summed over ranks, or
+ * added to work.x where td_model_rest() is NULL. They make work.h by `norm` first, if it
+ * is given. */
 void td_layer_attention(struct td_model *m, struct td_cache *c,
-                        const struct td_layer *l);
-void td_layer_gdn(struct td_model *m, struct td_cache *c, const struct td_layer *l);
-void td_layer_ffn(struct td_model *m, const struct td_layer *l,
+                        const struct td_layer *l, const struct td_norm_args *norm);
+void td_layer_gdn(struct td_model *m, struct td_cache *c, const struct td_layer *l,
                   const struct td_norm_args *norm);
+void td_layer_ffn(struct td_model *m, struct td_cache *c, const struct td_layer *l,
+                  const struct td_norm_args *norm);
+
+/* Whether products and mixtures of this batch do what goes before and behind them. */
+static inline bool td_model_fuses(const struct td_model *m)
+{
+    return m->batch.rows <= m->dev->ops.fuses;
+}
+
+/* What a layer leaves to be added to work.x: NULL where the last product of each part has
+ * done it, with nothing to sum over ranks before. */
+static inline float *td_model_rest(const struct td_model *m)
+{
+    return td_model_fuses(m) && m->comm->ranks == 1 ? NULL : m->work.delta;
+}
 
 /* Local sizes. */
 static inline int32_t td_local_channels(const struct td_model *m)

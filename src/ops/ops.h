@@ -117,9 +117,11 @@ struct td_norm_args {
     int32_t rows;
 };
 
-/* y_i[rows][n_i] = x W_i^T for several matrices that read the same input. */
+/* y_i[rows][n_i] = x W_i^T for several matrices that read the same input. `norm` and
+ * `adds` are for as many rows as the shelf `fuses`. */
 struct td_linear_args {
     const float *x; /* [rows][x_stride], the first k of each row are used */
+    const struct td_norm_args *norm; /* not NULL: done first, its y being x */
     int64_t x_stride;
     int32_t rows, count;
     struct td_linear_term {
@@ -127,6 +129,7 @@ struct td_linear_args {
         float *y;                  /* [rows][y_stride] */
         int64_t y_stride;
         bool exact; /* inputs are not rounded in bf16 mode (router, gates) */
+        bool adds;  /* y += instead */
     } term[TD_LINEAR_MAX];
 };
 
@@ -227,28 +230,25 @@ struct td_route_args {
     int32_t rows, experts, k;
 };
 
-/* The way into a mixture, operations in this order: norm(), linear() of what it gave,
- * route() of what the first term gave, which need not be written. */
-struct td_choose_args {
-    struct td_norm_args norm;
-    struct td_linear_args gates;
-    struct td_route_args route;
-};
-
 /* y = sum over the chosen experts of weight * down(silu(gate x) * up x), added up in
  * the order of the choice, then (when shared_down is given)
  * + sigmoid(shared_gate) * shared expert.
  * gate, up and down are host arrays of `experts` matrices that were carved at equal
- * distances from one allocation. */
+ * distances from one allocation. `logits` and `adds` are for as many rows as the
+ * shelf `fuses`. */
 struct td_experts_args {
     const float *x; /* [rows][h] */
-    const int32_t *id;
-    const float *weight;
+    int32_t *id;    /* [rows][k] */
+    float *weight;  /* [rows][k] */
+    const float
+        *logits; /* not NULL: route() of them comes first, and what it gives need
+                            not be written */
     const struct td_matrix *gate, *up, *down; /* [size][h], [h][size] */
     const struct td_matrix *shared_gate_proj, *shared_up, *shared_down;
     const float *shared_gate; /* [rows] logits of the shared expert's gate */
     float *y;                 /* [rows][h] */
     int32_t rows, experts, k;
+    bool adds; /* y += instead */
 };
 
 /* Numbers for rows row .. row + n of a matrix, spread evenly over -range .. range, made
@@ -403,7 +403,8 @@ struct td_ops {
 
     /* NULL on a shelf that has no better way than the operations they consist of. */
     void (*gdn)(struct td_dev *dev, const struct td_gdn_args *args);
-    void (*choose)(struct td_dev *dev, const struct td_choose_args *args);
+    int32_t fuses; /* rows up to which linear() and experts() know what their arguments
+                      name this for; 0: none */
 
     /* NULL on a shelf without it: whole rows are read then. */
     void (*candidates)(struct td_dev *dev, const struct td_candidates_args *args);

@@ -14,13 +14,7 @@ enum { ROWS = 70, MAX_RANKS = 4 };
 
 /* Two KV heads over four ranks (each on two of them); three value heads a key head. */
 typedef void (*part_fn)(struct td_model *m, struct td_cache *c,
-                        const struct td_layer *l);
-
-static void ffn_part(struct td_model *m, struct td_cache *c, const struct td_layer *l)
-{
-    (void)c;
-    td_layer_ffn(m, l, NULL);
-}
+                        const struct td_layer *l, const struct td_norm_args *norm);
 
 /* One layer's part on a given input; rows of a prompt, new sequence. */
 static void run_part(struct util_model *u, int layer, part_fn part, const float *input)
@@ -30,7 +24,7 @@ static void run_part(struct util_model *u, int layer, part_fn part, const float 
     assert_int_equal(td_batch_make(u->model, &u->cache, &rows, 1, NULL), TD_OK);
     memcpy(u->model->work.h, input,
            (size_t)ROWS * (size_t)u->cfg->hidden * sizeof(*input));
-    part(u->model, &u->cache, &u->model->layers[layer]);
+    part(u->model, &u->cache, &u->model->layers[layer], NULL);
 }
 
 static void check_part(struct util_model *whole, struct util_model *rank, int ranks,
@@ -82,7 +76,7 @@ static void check_model(const char *path, int ranks)
         bool full = whole.model->layers[l].kind == TD_LAYER_FULL;
         check_part(&whole, rank, ranks, l, full ? td_layer_attention : td_layer_gdn,
                    input);
-        check_part(&whole, rank, ranks, l, ffn_part, input);
+        check_part(&whole, rank, ranks, l, td_layer_ffn, input);
     }
     td_free(input);
     util_close(&whole);

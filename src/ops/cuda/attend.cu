@@ -184,7 +184,7 @@ static __global__ void __launch_bounds__(FEW_THREADS)
     bool none = seq < 0 || block >= end;
     bool old = (block + 1) * T < len; /* all written by steps before this one */
     if (none || !old)
-        td_wait();
+        td_wait_early(gridDim.x);
     if (none)
         return;
     load_block<D>(a, b, seq, kv_head, block, len - block * T, a.k, s.k);
@@ -192,7 +192,7 @@ static __global__ void __launch_bounds__(FEW_THREADS)
     load_block<D>(a, b, seq, kv_head, block, len - block * T, a.v, s.v);
     td_copy_commit();
     if (old)
-        td_wait();
+        td_wait_early(gridDim.x);
     for (int i = thread; i < M * D / 4; i += FEW_THREADS) {
         int h = i / (D / 4), at = i % (D / 4) * 4;
         float4 x = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
@@ -251,7 +251,7 @@ static __global__ void __launch_bounds__(D)
     __shared__ float weight[PARTS];
     int64_t at = (int64_t)blockIdx.x * a.n_heads + blockIdx.y;
     int d = (int)threadIdx.x;
-    td_wait();
+    td_wait_early(gridDim.x);
     int32_t pos = b.pos[blockIdx.x], per = part_blocks(pos);
     int32_t n = (pos / T + per) / per;
     if (b.seq[blockIdx.x] < 0)

@@ -62,7 +62,7 @@ static __global__ void __launch_bounds__(QKV_THREADS)
     bool query = h < a.n_heads;
     float angle = t < half ? (float)pos * a.inv_freq[t] : 0.0f;
     float c = cosf(angle), sn = sinf(angle);
-    td_wait();
+    td_wait_early(gridDim.x);
     if (seq < 0)
         return;
     int64_t key = ((int64_t)row * a.n_kv + h - a.n_heads) * dim;

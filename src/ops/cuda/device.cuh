@@ -95,10 +95,10 @@ TD_DEVICE float td_warp_max(float x)
     return x;
 }
 
-/* The sum over a block of at most 32 warps, in every thread. All threads must call it. */
-TD_DEVICE float td_block_sum(float x)
+/* The sum over a block of at most 32 warps, in every thread, by way of WARP numbers of
+ * shared memory. All threads must call it. */
+TD_DEVICE float td_block_sum_by(float *part, float x)
 {
-    __shared__ float part[WARP];
     int warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP;
     x = td_warp_sum(x);
     __syncthreads();
@@ -107,6 +107,12 @@ TD_DEVICE float td_block_sum(float x)
     __syncthreads();
     x = lane < ((int)blockDim.x + WARP - 1) / WARP ? part[lane] : 0.0f;
     return td_warp_sum(x);
+}
+
+TD_DEVICE float td_block_sum(float x)
+{
+    __shared__ float part[WARP];
+    return td_block_sum_by(part, x);
 }
 
 /* d[16 x 8] += a[16 x 16] b[16 x 8], bf16 in, f32 sums. */
@@ -170,22 +176,24 @@ TD_DEVICE void td_copy_commit(void)
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
-/* Kernels overlap: one is started when all blocks of the one before it have begun, and
- * so may be far ahead. Until td_wait() returns, it may read only what no kernel of the
- * same step writes before it (weights, the batch, states of the step before), and must
- * write nothing; every kernel that td_start() launches calls it once in every thread. */
+/* Kernels overlap: one may be started when all blocks of the one before it have called
+ * td_wait() or td_wait_early(), and so be far ahead. Until these return, a kernel may read
+ * only what no kernel of the same step writes before it (weights, the batch, states of the
+ * step before), and must write nothing; every kernel that td_start() launches calls one
+ * of them once in every thread. */
 TD_DEVICE void td_wait(void)
 {
-    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
     asm volatile("griddepcontrol.wait;" ::: "memory");
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }
 
-/* The same for a kernel whose follower reads, before its own td_wait(), what the kernels
- * before this one wrote. */
-TD_DEVICE void td_wait_first(void)
+/* The same for a kernel that works on `rows` rows: of few, the next kernel may start
+ * before this one's turn. Of many that costs more than it gains. */
+TD_DEVICE void td_wait_early(int64_t rows)
 {
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+    if (rows <= TD_CUDA_FEW_ROWS)
+        asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+    td_wait();
 }
 
 /* Brings memory to the second-level cache; both are multiples of 16. */

@@ -16,8 +16,7 @@
  * other: `spread` copies those of each choice to its place among the sorted ones, and mid
  * is in that order too.
  *
- * Few rows have few experts in common: up to TD_CUDA_FEW_ROWS every choice is a tile of its own
- * (`inner_one`), and `outer_join` makes outer and combine one.
+ * Few rows have kernels of their own, see few.cu.
  *
  * groups.cuh sorts.
  */
@@ -26,7 +25,7 @@
 #include "ops/cuda/small.cuh"
 #include "ops/cuda/warpgroup.cuh"
 
-enum { FEW_WARPS = 4, JOIN_THREADS = 512, JOIN_WARPS = JOIN_THREADS / WARP };
+enum { FEW_WARPS = 4 };
 
 /* One of the two products of a gated network. */
 struct net {
@@ -40,7 +39,6 @@ struct net {
     int64_t plane;
     int32_t tall;             /* of x and mid in slices, 0: row by row */
     const int32_t *groups;    /* NULL: all rows, in order, of one expert */
-    const int32_t *id;        /* not NULL: each choice is a tile */
     int32_t most_tiles, size; /* size: choices of a tile */
     uint16_t *mid;            /* of inner */
     int64_t mid_plane;
@@ -51,7 +49,6 @@ struct net {
  * tiles0 and on work for the latter. */
 struct nets {
     struct net f[2];
-    int32_t ring; /* of inner_one() */
     int32_t tiles0;
 };
 
@@ -107,11 +104,7 @@ TD_DEVICE bool find_tile(const struct net &f, int tile, int32_t *expert,
     int32_t first = tile * size, count = f.rows - first;
     const int32_t *sorted = NULL;
     *expert = 0;
-    if (f.id) {
-        *expert = f.id[tile];
-        first = tile;
-        count = 1;
-    } else if (f.groups) {
+    if (f.groups) {
         if (tile >= f.groups[0])
             return false;
         const int32_t *t = f.groups + 1 + TILE_INTS * tile;
@@ -317,162 +310,6 @@ net_wide(const __grid_constant__ net_work<NW> work)
     wide_run<TYPE, 1, NW>(work);
 }
 
-/* ---- few rows ---- */
-
-/* The products of inner for one choice. The shared expert's weights are known before. */
-template <int TYPE, int W>
-static __global__ void __launch_bounds__(W *WARP, td_one_blocks(W))
-    inner_one(const __grid_constant__ struct nets both)
-{
-    extern __shared__ uint4 shared[];
-    int32_t tile = (int32_t)blockIdx.y, at = tile >= both.tiles0;
-    const struct net &f = both.f[at];
-    int64_t n0 = (int64_t)blockIdx.x * (SMALL_M / 2);
-    bool there = n0 < td_cuda_pitch(f.n);
-    td_small_in in;
-    if (at) {
-        tile -= both.tiles0;
-        in = net_rows<TYPE, 2>(f, 0);
-        if (there)
-            small_ask<TYPE, W>(in, both.ring, shared);
-        td_wait_first();
-    } else {
-        td_wait_first();
-        in = net_rows<TYPE, 2>(f, f.id[tile]);
-        if (there)
-            small_ask<TYPE, W>(in, both.ring, shared);
-    }
-    if (!there)
-        return;
-    float gate = small_one<TYPE, W>(
-        in, both.ring, f.x + (int64_t)(tile / f.per_row) * f.blocks * KB, shared);
-    float up = __shfl_xor_sync(0xffffffff, gate, 8);
-    if (threadIdx.x < 8)
-        store_mid<1>(f, tile, n0 + threadIdx.x, gate, up);
-}
-
-/* A row's products of 16 outputs: the k blocks of all its experts one after another. */
-struct join {
-    struct net f[2]; /* of experts; the shared one, blocks 0 for none */
-    const float *weight, *shared_gate;
-    float *y;
-    int32_t k, slots; /* slots: of each warp */
-};
-
-/* Unit u is a k block of a choice or of the shared expert. */
-struct unit {
-    const struct net *net;
-    int32_t choice, block;
-};
-
-TD_DEVICE unit unit_at(const struct join &j, int32_t row, int32_t u)
-{
-    int32_t of_experts = j.k * j.f[0].blocks;
-    if (u >= of_experts)
-        return unit{&j.f[1], row, u - of_experts};
-    return unit{&j.f[0], row * j.k + u / j.f[0].blocks, u % j.f[0].blocks};
-}
-
-/* Asks for a unit's weights and scale. */
-template <int TYPE>
-TD_DEVICE void ask_unit(const struct join &j, const unit &u, uint4 *slot, float *scale)
-{
-    const struct net &net = *u.net;
-    int64_t n0 = (int64_t)blockIdx.x * SMALL_M, g = threadIdx.x % WARP / 4;
-    int64_t pitch = (int64_t)net.blocks * KB * td_bytes_of<TYPE>();
-    int32_t expert = net.id && u.net == &j.f[0] ? net.id[u.choice] : 0;
-    const uint8_t *w = (const uint8_t *)net_weight(net, 0, expert) +
-                       (int64_t)u.block * KB * td_bytes_of<TYPE>() + (n0 + g) * pitch;
-    td_ask<TYPE>(slot, n0 + g < net.n ? w : NULL,
-                 n0 + g + 8 < net.n ? w + 8 * pitch : NULL);
-    const float *from = net_scale(net, 0, expert, n0);
-    if (threadIdx.x % WARP == 0 && from)
-        td_copy4(scale, from + u.block);
-    else if (threadIdx.x % WARP == 0)
-        *scale = 1.0f;
-}
-
-/* The sums of all units go to shared memory; a thread for each choice and output adds up
- * those of its k blocks, then one for each output those of the choices, both in the order
- * of small_run() and combine(). */
-template <int TYPE>
-TD_DEVICE void join_sums(const struct join &j, int32_t row, uint4 *slots, uint16_t *xs,
-                         float *scales)
-{
-    const int size = td_pieces<TYPE>() * WARP;
-    int thread = (int)threadIdx.x, warp = thread / WARP, lane = thread % WARP;
-    int32_t units = j.k * j.f[0].blocks + j.f[1].blocks, m = thread % SMALL_M;
-    int32_t nets = j.k + (j.f[1].blocks != 0);
-    int64_t n0 = (int64_t)blockIdx.x * SMALL_M;
-    float *totals = scales + units, y = 0.0f;
-    for (int32_t u = warp; u < units; u += JOIN_WARPS) {
-        const unit at = unit_at(j, row, u);
-        const uint16_t *x =
-            at.net->x + ((int64_t)at.choice * at.net->blocks + at.block) * KB;
-        if (lane < KB / 8)
-            td_copy16(xs + u * KB + 8 * lane, x + 8 * lane, true);
-    }
-    td_copy_commit();
-    td_copy_wait<0>();
-    __syncwarp();
-    for (int32_t u = warp, at = 0; u < units; u += JOIN_WARPS) {
-        float sum[4];
-        int32_t then = u + j.slots * JOIN_WARPS;
-        td_copy_wait_but(j.slots - 1);
-        one_block<TYPE, 1>(slots + at * size, lane < 4 ? xs : NULL, 0, u * KB, sum);
-        if (then < units)
-            ask_unit<TYPE>(j, unit_at(j, row, then), slots + at * size, scales + then);
-        td_copy_commit();
-        at = at + 1 < j.slots ? at + 1 : 0;
-        __syncwarp();
-        if (lane % 4 == 0) {
-            float *to = (float *)(xs + u * KB) + lane / 4;
-            to[0] = sum[0];
-            to[8] = sum[2];
-        }
-    }
-    __syncthreads();
-    for (int32_t net = thread / SMALL_M; net < nets; net += JOIN_THREADS / SMALL_M) {
-        int32_t first = net * j.f[0].blocks, n = j.f[net == j.k].blocks;
-        const float *sum = (const float *)xs + m;
-        float total = 0.0f;
-#pragma unroll 4
-        for (int32_t i = first; i < first + n; i++)
-            total = fmaf(sum[i * KB / 2], scales[i], total);
-        totals[net * SMALL_M + m] = td_round_bf16(total);
-    }
-    __syncthreads();
-    if (thread >= SMALL_M || n0 + m >= j.f[0].n)
-        return;
-    for (int32_t i = 0; i < j.k; i++)
-        y = fmaf(j.weight[row * j.k + i], totals[i * SMALL_M + m], y);
-    if (j.f[1].blocks)
-        y = fmaf(td_sigmoid(j.shared_gate[row]), totals[j.k * SMALL_M + m], y);
-    j.y[row * j.f[0].n + n0 + m] = y;
-}
-
-/* Shared memory: slots, x of all units (then their sums), [units] scales, [k + 1][16]
- * totals. */
-template <int TYPE>
-static __global__ void __launch_bounds__(JOIN_THREADS, 2)
-    outer_join(const __grid_constant__ struct join j)
-{
-    extern __shared__ uint4 shared[];
-    const int size = td_pieces<TYPE>() * WARP;
-    int warp = (int)threadIdx.x / WARP;
-    int32_t row = (int32_t)blockIdx.y, units = j.k * j.f[0].blocks + j.f[1].blocks;
-    uint4 *slots = shared + warp * j.slots * size;
-    uint16_t *xs = (uint16_t *)(shared + JOIN_WARPS * j.slots * size);
-    float *scales = (float *)(xs + units * KB);
-    for (int32_t i = 0, u = warp; i < j.slots; i++, u += JOIN_WARPS) {
-        if (u < units)
-            ask_unit<TYPE>(j, unit_at(j, row, u), slots + i * size, scales + u);
-        td_copy_commit();
-    }
-    td_wait();
-    join_sums<TYPE>(j, row, slots, xs, scales);
-}
-
 /* F32 weights, a warp for each output of one choice. */
 template <int PLANES, int NW>
 static __global__ void __launch_bounds__(BLOCK_THREADS) net_f32_run(const net f)
@@ -574,7 +411,7 @@ static void launch_small(const struct td_cuda_ctx *c, dim3 grid,
 template <int PLANES, int NW>
 static void run(const struct td_cuda_ctx *c, const struct net &f, const struct net &s)
 {
-    struct nets both = {{f, s}, 0, tiles_of(f)};
+    struct nets both = {{f, s}, tiles_of(f)};
     int64_t n = TD_MAX(f.n, s.n), wide = NW == 2 ? td_cuda_pitch(n) : n;
     int size = f.rows ? f.size : s.size, type = f.rows ? f.type : s.type;
     unsigned tiles = (unsigned)(tiles_of(f) + tiles_of(s));
@@ -693,75 +530,20 @@ static __global__ void __launch_bounds__(256)
             add_out(y, a.weight[j], load_out<ROUNDED>(out, j * hidden + at));
         if (a.shared_down)
             add_out(y, gate, load_out<ROUNDED>(shared, row * hidden + at));
-        *(float4 *)(a.y + row * hidden + at) = y;
+        float4 *to = (float4 *)(a.y + row * hidden + at);
+        if (a.adds) {
+            float4 x = *to;
+            y = make_float4(x.x + y.x, x.y + y.y, x.z + y.z, x.w + y.w);
+        }
+        *to = y;
     } else if (at < hidden) {
         for (int64_t j = row * a.k; j < (row + 1) * a.k; j++)
             y.x = fmaf(a.weight[j], one_out(ROUNDED, out, j * hidden + at), y.x);
         if (a.shared_down)
             y.x = fmaf(gate, one_out(ROUNDED, shared, row * hidden + at), y.x);
-        a.y[row * hidden + at] = y.x;
+        float *to = a.y + row * hidden + at;
+        *to = a.adds ? *to + y.x : y.x;
     }
-}
-
-/* Shared memory of outer_join() but for slots. */
-static size_t join_bytes(const struct td_experts_args *a)
-{
-    int64_t shared = a->shared_down ? td_cuda_pitch(a->shared_down->k) / KB : 0;
-    size_t units = (size_t)(a->k * td_cuda_pitch(a->down[0].k) / KB + shared);
-    return units * (KB * sizeof(uint16_t) + sizeof(float)) +
-           (size_t)(a->k + 1) * SMALL_M * sizeof(float);
-}
-
-/* Whether inner_one() and outer_join() take these rows. */
-static bool joins(const struct td_cuda_ctx *c, const struct td_experts_args *a)
-{
-    int type = a->gate[0].type;
-    return a->rows <= TD_CUDA_FEW_ROWS && type != TD_MAT_F32 &&
-           a->down[0].type == type &&
-           (!a->shared_down ||
-            (a->shared_down->type == type && a->shared_gate_proj->type == type)) &&
-           join_bytes(a) + JOIN_WARPS * td_slot_bytes(type) + 1024 <=
-               (size_t)c->shared_max;
-}
-
-static void run_inner(const struct td_cuda_ctx *c, const struct net &f,
-                      const struct net &s)
-{
-    struct nets both = {{f, s}, 0, f.rows};
-    size_t bytes;
-    int blocks = TD_MAX(f.blocks, s.blocks);
-    int64_t wide = td_cuda_pitch(TD_MAX(f.n, s.n));
-    dim3 grid((unsigned)(wide / (SMALL_M / 2)), (unsigned)(f.rows + s.rows));
-    both.ring = td_one_plan(
-        c, {(int64_t)grid.x * grid.y, BLOCK_WARPS, blocks, f.type, td_one_x(blocks)},
-        &bytes);
-    if (f.type == TD_MAT_F8)
-        td_start(c, inner_one<TD_MAT_F8, BLOCK_WARPS>, grid, BLOCK_THREADS, bytes,
-                 both);
-    else
-        td_start(c, inner_one<TD_MAT_BF16, BLOCK_WARPS>, grid, BLOCK_THREADS, bytes,
-                 both);
-}
-
-static void run_join(const struct td_cuda_ctx *c, const struct td_experts_args *a,
-                     const struct net &f, const struct net &s)
-{
-    struct join j = {{f, s}, a->weight, a->shared_gate, a->y, a->k, 1};
-    dim3 grid((unsigned)((f.n + SMALL_M - 1) / SMALL_M), (unsigned)a->rows);
-    if (s.rows == 0)
-        j.f[1].blocks = 0;
-    int32_t units = a->k * f.blocks + j.f[1].blocks;
-    size_t slot = JOIN_WARPS * td_slot_bytes(f.type), bytes = join_bytes(a) + slot;
-    size_t at_once = grid.x * grid.y > (unsigned)c->processors ? 2 : 1;
-    while (j.slots < MOST_SLOTS && j.slots * JOIN_WARPS < units &&
-           bytes + slot + 1024 <= (size_t)c->shared_max / at_once) {
-        j.slots++;
-        bytes += slot;
-    }
-    if (f.type == TD_MAT_F8)
-        td_start(c, outer_join<TD_MAT_F8>, grid, JOIN_THREADS, bytes, j);
-    else
-        td_start(c, outer_join<TD_MAT_BF16>, grid, JOIN_THREADS, bytes, j);
 }
 
 /* Whether these products are those of warpgroup.cuh. */
@@ -802,7 +584,6 @@ template <int PLANES>
 static void inner(const struct td_cuda_ctx *c, const struct td_experts_args *a,
                   struct net *f, struct net *s)
 {
-    bool few = PLANES == 1 && joins(c, a);
     int64_t hidden = a->down[0].n;
     struct td_planes_out x = td_planes_make(c, a->x, hidden, a->rows, hidden, PLANES,
                                             sliced(c, a), a->gate->type);
@@ -810,15 +591,13 @@ static void inner(const struct td_cuda_ctx *c, const struct td_experts_args *a,
     f->plane = s->plane = x.plane;
     f->rows = a->rows * a->k;
     f->per_row = a->k;
-    f->size = few ? 8 : tile_size<PLANES>(c, f->rows, a->experts);
+    f->size = tile_size<PLANES>(c, f->rows, a->experts);
     set_weights(f, a->gate, a->up, a->experts > 1);
     f->mid = c->mid;
     f->mid_plane = f->rows * td_cuda_pitch(f->n);
-    f->most_tiles = few ? f->rows : most_tiles(f->rows, a->experts, f->size);
+    f->most_tiles = most_tiles(f->rows, a->experts, f->size);
     f->groups = c->groups;
-    f->id = few ? a->id : NULL;
-    if (!few)
-        sort(c, a, f, x.tall);
+    sort(c, a, f, x.tall);
     if (a->shared_down) {
         s->rows = a->rows;
         s->per_row = 1;
@@ -828,10 +607,7 @@ static void inner(const struct td_cuda_ctx *c, const struct td_experts_args *a,
         s->mid = c->mid + PLANES * f->mid_plane;
         s->mid_plane = a->rows * td_cuda_pitch(s->n);
     }
-    if (few)
-        run_inner(c, *f, *s);
-    else
-        run_both<PLANES, 2>(c, *f, *s);
+    run_both<PLANES, 2>(c, *f, *s);
 }
 
 template <int PLANES>
@@ -842,10 +618,6 @@ static void experts(const struct td_cuda_ctx *c, const struct td_experts_args *a
     inner<PLANES>(c, a, &f, &s);
     struct net f2 = outer_of(f, a->down, a->experts > 1, c->out);
     struct net s2 = outer_of(s, a->shared_down, false, c->shared);
-    if (f.id) {
-        run_join(c, a, f2, s2);
-        return;
-    }
     run_both<PLANES, 1>(c, f2, s2);
     int64_t threads = hidden % 4 == 0 ? hidden / 4 : hidden;
     dim3 grid((unsigned)a->rows, (unsigned)((threads + 255) / 256));
@@ -855,6 +627,13 @@ static void experts(const struct td_cuda_ctx *c, const struct td_experts_args *a
 extern "C" void td_cuda_experts(const struct td_cuda_ctx *c,
                                 const struct td_experts_args *a)
 {
+    if (td_cuda_few(c, a))
+        return;
+    if (a->logits) {
+        const struct td_route_args route = {a->logits, a->id,      a->weight,
+                                            a->rows,   a->experts, a->k};
+        td_cuda_route(c, &route);
+    }
     if (c->numerics == TD_NUM_BF16)
         experts<1>(c, a);
     else
@@ -882,14 +661,6 @@ template <int PLANES> static void allow_all(const struct td_cuda_ctx *c)
     allow<TD_MAT_BF16, PLANES, false, 2>(c);
 }
 
-template <int TYPE> static void allow_few(const struct td_cuda_ctx *c)
-{
-    const cudaFuncAttribute bytes = cudaFuncAttributeMaxDynamicSharedMemorySize;
-    int most = c->shared_max - 1024;
-    (void)cudaFuncSetAttribute(inner_one<TYPE, BLOCK_WARPS>, bytes, most);
-    (void)cudaFuncSetAttribute(outer_join<TYPE>, bytes, most);
-}
-
 extern "C" void td_cuda_prepare_experts(const struct td_cuda_ctx *c)
 {
     allow_all<1>(c);
@@ -900,6 +671,4 @@ extern "C" void td_cuda_prepare_experts(const struct td_cuda_ctx *c)
         td_allow_wide(net_wide<TD_MAT_BF16, 1>);
         td_allow_wide(net_wide<TD_MAT_BF16, 2>);
     }
-    allow_few<TD_MAT_F8>(c);
-    allow_few<TD_MAT_BF16>(c);
 }

@@ -142,7 +142,8 @@ TD_DEVICE void add_gates(const struct gdn &p, int32_t row, int32_t head,
 }
 
 /* Numbers that the whole block needs; a warp for each. */
-TD_DEVICE void small_sums(const struct gdn &p, int32_t head, struct gdn_shared &s)
+TD_DEVICE void small_sums(const struct gdn &p, float bias, float a_neg,
+                          struct gdn_shared &s)
 {
     int warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP;
     if (warp < 3) {
@@ -157,9 +158,9 @@ TD_DEVICE void small_sums(const struct gdn &p, int32_t head, struct gdn_shared &
     if (warp == 3) {
         float x = td_warp_sum(lane < GDN_WARPS ? s.a[lane] : 0.0f);
         float y = td_warp_sum(lane < GDN_WARPS ? s.b[lane] : 0.0f);
-        x += p.a.delta.dt_bias[head];
+        x += bias;
         if (lane == 0) {
-            s.decay = expf(p.a.delta.a_neg[head] * (x > 20.0f ? x : log1pf(expf(x))));
+            s.decay = expf(a_neg * (x > 20.0f ? x : log1pf(expf(x))));
             s.beta = td_sigmoid(y);
         }
     }
@@ -228,8 +229,8 @@ static __global__ void __launch_bounds__(GDN_THREADS, 2)
     if (there)
         c = load_channel(p, row, head);
     ask_gates(p, head, s);
-    float w = outputs ? n.w[t] : 0.0f;
-    td_wait();
+    float w = outputs ? n.w[t] : 0.0f, bias = a.dt_bias[head], a_neg = a.a_neg[head];
+    td_wait_early(gridDim.y);
     if (!there)
         return;
     int64_t to = ((int64_t)row * a.n_v + head) * DV + t;
@@ -243,7 +244,7 @@ static __global__ void __launch_bounds__(GDN_THREADS, 2)
     int32_t *seen = p.seen + (int64_t)row * a.n_k + key;
     if (t == GDN_THREADS - 1)
         before = atomicAdd(seen, 1);
-    small_sums(p, head, s);
+    small_sums(p, bias, a_neg, s);
     sum_state<DV>(S, a.dk, s);
     __syncthreads();
     float fk = 1.0f / sqrtf(s.kk + 1e-6f), decay = s.decay, o = 0.0f;
@@ -312,7 +313,7 @@ static bool fits(const struct td_gdn_args *a)
 
 size_t td_cuda_counts_bytes(const struct td_reserve *r)
 {
-    return (TD_CUDA_FEW_ROWS + (size_t)r->max_seqs * (size_t)r->n_k) * sizeof(int32_t);
+    return (size_t)r->max_seqs * (size_t)r->n_k * sizeof(int32_t);
 }
 
 /* What gdn_step() reads besides what the products give it. */
@@ -339,7 +340,7 @@ static void gates_of_rows(const struct td_cuda_ctx *c, const struct td_gdn_args 
 {
     const struct td_matrix *w[2] = {a->gate_a, a->gate_b};
     float *y[2] = {a->a, a->b};
-    struct td_linear_args l = {a->x, w[0]->k, a->delta.batch->rows, 2, {}};
+    struct td_linear_args l = {a->x, NULL, w[0]->k, a->delta.batch->rows, 2, {}};
     for (int i = 0; i < 2; i++) {
         l.term[i].w = w[i];
         l.term[i].y = y[i];
@@ -369,8 +370,7 @@ extern "C" void td_cuda_gdn(const struct td_cuda_ctx *c, const struct td_gdn_arg
         td_planes_for(c, a->norm.x, b->rows, (int64_t)a->norm.heads * a->norm.dim,
                       td_planes_rounded(c), a->norm.to_product);
     if (b->n_decode) {
-        struct gdn p = {
-            *a, {*a->gate_a, *a->gate_b}, *b, planes, c->counts + TD_CUDA_FEW_ROWS};
+        struct gdn p = {*a, {*a->gate_a, *a->gate_b}, *b, planes, c->counts};
         if (a->delta.dv == GDN_DIM)
             start_step<GDN_DIM>(c, p);
         else

@@ -56,8 +56,7 @@ struct td_cuda_ctx {
     int32_t *groups;  /* rows by expert, see experts.cu */
     float *parts;     /* partial attention, see attention.cu */
     float *chunks;    /* of the delta rule, see delta.cu */
-    int32_t *counts;  /* zeros between kernels: [TD_CUDA_FEW_ROWS], see rows.cu, then
-                         [max_seqs][n_k], see gdn.cu */
+    int32_t *counts;  /* zeros between kernels: [max_seqs][n_k], see gdn.cu */
     char *image;      /* weights of exact products, see exact.cu */
     char *candidates; /* parts of rows of logits, see candidates.cu */
 };
@@ -97,7 +96,6 @@ void td_cuda_qkv(const struct td_cuda_ctx *c, const struct td_qkv_args *a);
 void td_cuda_attention(const struct td_cuda_ctx *c, const struct td_attention_args *a);
 void td_cuda_conv(const struct td_cuda_ctx *c, const struct td_conv_args *a);
 void td_cuda_delta(const struct td_cuda_ctx *c, const struct td_delta_args *a);
-void td_cuda_choose(const struct td_cuda_ctx *c, const struct td_choose_args *a);
 void td_cuda_gdn(const struct td_cuda_ctx *c, const struct td_gdn_args *a);
 void td_cuda_candidates(const struct td_cuda_ctx *c,
                         const struct td_candidates_args *a);
@@ -114,6 +112,12 @@ struct td_cuda_ahead {
 /* linear(), which brings that memory closer where there is one row. */
 void td_cuda_linear_ahead(const struct td_cuda_ctx *c, const struct td_linear_args *a,
                           const struct td_cuda_ahead *ahead);
+
+/* linear() of exact products of few rows, their norm before; false: not of these. */
+bool td_cuda_gates(const struct td_cuda_ctx *c, const struct td_linear_args *a);
+
+/* experts() of few rows; false: not of these. */
+bool td_cuda_few(const struct td_cuda_ctx *c, const struct td_experts_args *a);
 
 /* conv() and delta() of pieces of prompts alone. */
 void td_cuda_conv_pieces(const struct td_cuda_ctx *c, const struct td_conv_args *a);
@@ -147,10 +151,11 @@ bool td_cuda_has_warpgroups(int32_t shared_max);
 
 /* Lets kernels use all shared memory that a block may have; a failure is the first
  * launch's. */
-void td_cuda_prepare_rows(const struct td_cuda_ctx *c);
+void td_cuda_prepare_gates(const struct td_cuda_ctx *c);
 void td_cuda_prepare_linear(const struct td_cuda_ctx *c);
 void td_cuda_prepare_exact(const struct td_cuda_ctx *c);
 void td_cuda_prepare_experts(const struct td_cuda_ctx *c);
+void td_cuda_prepare_few(const struct td_cuda_ctx *c);
 void td_cuda_prepare_delta(const struct td_cuda_ctx *c);
 void td_cuda_prepare_chunks(const struct td_cuda_ctx *c);
 void td_cuda_prepare_attention(const struct td_cuda_ctx *c);

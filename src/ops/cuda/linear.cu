@@ -5,6 +5,7 @@
  * three for exact ones. F32 weights are multiplied in plain f32.
  */
 #include "ops/cuda/exact.cuh"
+#include "ops/cuda/norm.cuh"
 #include "ops/cuda/planes.cuh"
 #include "ops/cuda/small.cuh"
 #include "ops/cuda/warpgroup.cuh"
@@ -18,6 +19,7 @@ struct lin_term {
     int64_t y_stride, n;
     int32_t tile0, type; /* first block of the grid that works on it */
     int32_t planes;
+    bool adds;
 };
 
 struct lin_params {
@@ -28,7 +30,15 @@ struct lin_params {
     int64_t plane;
     int32_t tall; /* of x in slices */
     struct td_cuda_ahead ahead;
+    struct td_norm_args norm; /* of lin_norm(): what x is made of; x NULL: planes are */
 };
+
+/* y at its place, on top of what is there. */
+TD_DEVICE void put(const lin_term &t, int64_t row, int64_t n, float y)
+{
+    float *to = t.y + row * t.y_stride + n;
+    *to = t.adds ? *to + y : y;
+}
 
 TD_DEVICE const struct lin_term &term_of(const struct lin_params &p, int tile)
 {
@@ -76,7 +86,7 @@ TD_DEVICE void lin_rows(const lin_params &p, const lin_term &t, int64_t n0, int 
         int o = (int)threadIdx.x + W * WARP * j;
         int m = o % SMALL_M, row = row0 + o / SMALL_M;
         if (o < SMALL_M * 8 * NT && n0 + m < t.n && row < p.rows)
-            t.y[row * t.y_stride + n0 + m] = total[j];
+            put(t, row, n0 + m, total[j]);
     }
 }
 
@@ -117,20 +127,108 @@ TD_DEVICE void prefetch_ahead(const struct td_cuda_ahead &a)
 }
 
 /* One row; all terms are of TYPE and rounded. */
-template <int TYPE, int W>
+template <int TYPE, int W, bool AGAIN>
 static __global__ void __launch_bounds__(W *WARP, td_one_blocks(W))
     lin_one(const __grid_constant__ lin_params p)
 {
     extern __shared__ uint4 shared[];
     const lin_term &t = term_of(p, (int)blockIdx.x);
-    int64_t n0 = (int64_t)((int)blockIdx.x - t.tile0) * SMALL_M, m = threadIdx.x;
+    int thread = (int)threadIdx.x;
+    int64_t n0 = (int64_t)((int)blockIdx.x - t.tile0) * SMALL_M;
     const td_small_in in = rows_of<TYPE>(p, t, n0);
-    small_ask<TYPE, W>(in, p.ring, shared);
+    const auto place = small_place<TYPE, W>(p.ring, in.blocks, shared, thread);
+    uint16_t *xs = (uint16_t *)place.parts;
+    bool mine = thread < SMALL_M && n0 + thread < t.n;
+    float *y = t.y + n0 + thread, before = 0.0f;
+    small_ask<TYPE, W>(in, place, thread);
     prefetch_ahead(p.ahead);
-    td_wait();
-    float total = small_one<TYPE, W>(in, p.ring, p.x, shared);
-    if (m < SMALL_M && n0 + m < t.n)
-        t.y[n0 + m] = total;
+    td_wait_early(1);
+    if (t.adds && mine)
+        before = *y;
+    small_ask_x<W>(xs, in.blocks, p.x);
+    td_copy_wait<0>();
+    small_parts<TYPE, 1, W, AGAIN>(in, place, thread % WARP < 4 ? xs : NULL, 0,
+                                   place.parts, KB / 2, thread);
+    float total = small_total<TYPE, W>(place, in.blocks, place.parts, KB / 2, thread);
+    if (mine)
+        *y = t.adds ? before + total : total;
+}
+
+/* ---- one row behind its norm ---- */
+
+enum {
+    NORM_TILES = 3, /* of 16 outputs, of a block, which makes the norm once for them */
+    NORM_BLOCKS = 2 /* of a multiprocessor */
+};
+
+/* Shared memory of a block of lin_norm(): rings of all its warps, x, scales and sums of
+ * each tile. */
+static size_t norm_bytes(int blocks, int type)
+{
+    size_t turns = ((size_t)blocks + BLOCK_WARPS - 1) / BLOCK_WARPS;
+    return NORM_TILES * (turns * BLOCK_WARPS * td_slot_bytes(type) +
+                         ((size_t)td_small_scales(blocks) + (size_t)blocks * SMALL_M) *
+                             sizeof(float)) +
+           td_one_x(blocks);
+}
+
+/* The row's norm, rounded, goes to shared memory; the first block also stores it. */
+template <int Q>
+TD_DEVICE void stage_norm(const struct td_norm_args &a, td_quads<Q> &q, uint16_t *xs,
+                          float *part)
+{
+    float s = td_sum_row(a, 0, part, &q);
+#pragma unroll
+    for (int i = 0; i < Q; i++) {
+        int at = (int)threadIdx.x + NORM_THREADS * i;
+        if (threadIdx.x >= NORM_THREADS || at >= (int)a.h / 4)
+            continue;
+        float4 y = td_normed(q, i, s);
+        td_planes_store4(y, 1, xs + 4 * at, 0);
+        if (blockIdx.x == 0)
+            ((float4 *)a.y)[at] = y;
+    }
+    __syncthreads();
+}
+
+/* lin_one() of a row that is a norm of no more than Q quads a thread, for several tiles, so
+ * that few blocks have to make it. */
+template <int TYPE, int Q>
+static __global__ void __launch_bounds__(NORM_TILES *BLOCK_THREADS, NORM_BLOCKS)
+    lin_norm(const __grid_constant__ lin_params p)
+{
+    const int W = BLOCK_WARPS;
+    extern __shared__ uint4 shared[];
+    int mine = (int)threadIdx.x / BLOCK_THREADS,
+        thread = (int)threadIdx.x % BLOCK_THREADS;
+    int tile = (int)blockIdx.x * NORM_TILES + mine, turns = (p.blocks + W - 1) / W;
+    const lin_term &t = term_of(p, tile);
+    int64_t n0 = (int64_t)(tile - t.tile0) * SMALL_M;
+    td_small_in in = rows_of<TYPE>(p, t, n0);
+    float *x =
+        (float *)(shared + NORM_TILES * W * turns * td_small_place<TYPE, W>::size);
+    float *scales = td_behind_x(x, p.blocks) + WARP;
+    float *parts =
+        scales + NORM_TILES * td_small_scales(p.blocks) + mine * p.blocks * SMALL_M;
+    td_small_place<TYPE, W> place;
+    place.slot = shared + ((int)threadIdx.x / WARP) * turns * place.size;
+    place.scales = scales + mine * td_small_scales(p.blocks);
+    place.parts = parts;
+    place.slots = turns;
+    td_quads<Q> q;
+    if (n0 >= t.n) /* behind the last tile */
+        in.scale[0] = in.scale[1] = NULL;
+    small_ask<TYPE, W>(in, place, thread);
+    prefetch_ahead(p.ahead);
+    td_load_norm(p.norm, &q);
+    td_wait_early(1);
+    stage_norm<Q>(p.norm, q, (uint16_t *)x, td_behind_x(x, p.blocks));
+    small_parts<TYPE, 1, W, false>(in, place,
+                                   thread % WARP < 4 ? (const uint16_t *)x : NULL, 0,
+                                   parts, SMALL_M, thread);
+    float total = small_total<TYPE, W>(place, p.blocks, parts, SMALL_M, thread);
+    if (thread < SMALL_M && n0 + thread < t.n)
+        t.y[n0 + thread] = total;
 }
 
 template <int TYPE, int PLANES, bool WIDE>
@@ -234,7 +332,7 @@ static __global__ void __launch_bounds__(BLOCK_THREADS)
     for (int r = 0; r < 4; r++) {
         float y = td_warp_sum(sum[r]);
         if (lane == 0 && row0 + r < rows)
-            t.y[(row0 + r) * t.y_stride + n] = y;
+            put(t, row0 + r, n, y);
     }
 }
 
@@ -270,16 +368,63 @@ static void run_small(const struct td_cuda_ctx *c, struct lin_params &p)
         td_start(c, lin_small<NT, W, false>, grid, W * WARP, bytes, p);
 }
 
+template <int TYPE, int W>
+static void run_one(const struct td_cuda_ctx *c, struct lin_params &p)
+{
+    const struct td_one_launch l = {lay_out(&p, SMALL_M), W, p.blocks, TYPE,
+                                    td_one_x(p.blocks)};
+    dim3 grid((unsigned)l.grid);
+    size_t bytes;
+    p.ring = td_one_plan(c, l, &bytes);
+    if (td_one_again(l, p.ring))
+        td_start(c, lin_one<TYPE, W, true>, grid, W * WARP, bytes, p);
+    else
+        td_start(c, lin_one<TYPE, W, false>, grid, W * WARP, bytes, p);
+}
+
 template <int W> static void run_one(const struct td_cuda_ctx *c, struct lin_params &p)
 {
-    dim3 grid((unsigned)lay_out(&p, SMALL_M));
-    int type = p.term[0].type;
-    size_t bytes;
-    p.ring = td_one_plan(c, {grid.x, W, p.blocks, type, td_one_x(p.blocks)}, &bytes);
-    if (type == TD_MAT_BF16)
-        td_start(c, lin_one<TD_MAT_BF16, W>, grid, W * WARP, bytes, p);
+    if (p.term[0].type == TD_MAT_BF16)
+        run_one<TD_MAT_BF16, W>(c, p);
     else
-        td_start(c, lin_one<TD_MAT_F8, W>, grid, W * WARP, bytes, p);
+        run_one<TD_MAT_F8, W>(c, p);
+}
+
+enum { NORM_FEW = 2, NORM_MORE = 4 }; /* quads of a thread of lin_norm() */
+
+template <int TYPE>
+static void run_norm(const struct td_cuda_ctx *c, struct lin_params &p)
+{
+    dim3 grid((unsigned)((lay_out(&p, SMALL_M) + NORM_TILES - 1) / NORM_TILES));
+    size_t bytes = norm_bytes(p.blocks, TYPE);
+    if (p.norm.h <= 4 * NORM_THREADS * NORM_FEW)
+        td_start(c, lin_norm<TYPE, NORM_FEW>, grid, NORM_TILES * BLOCK_THREADS, bytes,
+                 p);
+    else
+        td_start(c, lin_norm<TYPE, NORM_MORE>, grid, NORM_TILES * BLOCK_THREADS, bytes,
+                 p);
+}
+
+/* Whether lin_norm() makes the norm before these products: all of its blocks must be there
+ * at a time, or it were made too often. */
+static bool norms(const struct td_cuda_ctx *c, const struct td_linear_args *a)
+{
+    const struct td_norm_args *n = a->norm;
+    int type = a->term[0].w->type;
+    int64_t tiles = 0;
+    if (!n || a->rows != 1 || c->numerics != TD_NUM_BF16 || type == TD_MAT_F32)
+        return false;
+    for (int i = 0; i < a->count; i++) {
+        tiles += (a->term[i].w->n + SMALL_M - 1) / SMALL_M;
+        if ((int)a->term[i].w->type != type || a->term[i].exact || a->term[i].adds)
+            return false;
+    }
+    return !n->add && !n->sum && !n->index && td_norm_holds(n) && n->h % KB == 0 &&
+           n->h <= 4 * NORM_THREADS * NORM_MORE &&
+           n->h / KB <= MOST_SLOTS * BLOCK_WARPS &&
+           tiles <= NORM_TILES * NORM_BLOCKS * c->processors &&
+           (norm_bytes((int)(n->h / KB), type) + 1024) * NORM_BLOCKS <=
+               (size_t)c->shared_max;
 }
 
 /* Few blocks are larger, so that enough weights are on their way. */
@@ -301,6 +446,10 @@ static void small(const struct td_cuda_ctx *c, struct lin_params &p)
         run_small<2, MANY_WARPS>(c, p);
     else if (p.rows > 8)
         run_small<2, BLOCK_WARPS>(c, p);
+    else if (p.norm.x && p.term[0].type == TD_MAT_BF16)
+        run_norm<TD_MAT_BF16>(c, p);
+    else if (p.norm.x)
+        run_norm<TD_MAT_F8>(c, p);
     else if (one && few)
         run_one<MANY_WARPS>(c, p);
     else if (one)
@@ -385,9 +534,15 @@ void td_cuda_linear_ahead(const struct td_cuda_ctx *c, const struct td_linear_ar
                           const struct td_cuda_ahead *ahead)
 {
     int64_t k = a->term[0].w->k, pitch = td_cuda_pitch(k);
-    uint32_t done = td_exact_rows(c, a);
     struct lin_params p = {};
     int planes = 0;
+    if (a->norm && td_cuda_gates(c, a))
+        return;
+    if (norms(c, a))
+        p.norm = *a->norm;
+    else if (a->norm)
+        td_cuda_norm(c, a->norm);
+    uint32_t done = td_exact_rows(c, a);
     p.rows = a->rows;
     p.blocks = (int32_t)(pitch / KB);
     if (ahead)
@@ -397,8 +552,9 @@ void td_cuda_linear_ahead(const struct td_cuda_ctx *c, const struct td_linear_ar
         bool rounds = c->numerics == TD_NUM_BF16 && !t->exact;
         if (done >> i & 1)
             continue;
-        struct lin_term term = {t->w->data, t->w->scale, t->y,       t->y_stride,
-                                t->w->n,    0,           t->w->type, rounds ? 1 : 3};
+        struct lin_term term = {t->w->data,  t->w->scale,    t->y,
+                                t->y_stride, t->w->n,        0,
+                                t->w->type,  rounds ? 1 : 3, t->adds};
         if (t->w->type != TD_MAT_F32) {
             p.term[p.count++] = term;
             planes = TD_MAX(planes, term.planes);
@@ -418,10 +574,14 @@ void td_cuda_linear_ahead(const struct td_cuda_ctx *c, const struct td_linear_ar
         wide<TD_MAT_BF16, 3>(c, &p, a);
         return;
     }
-    const struct td_planes_out x =
-        td_planes_make(c, a->x, a->x_stride, a->rows, k, planes, false, TD_MAT_F8);
-    p.x = x.first;
-    p.plane = x.plane;
+    if (p.norm.x) {
+        c->made->x = NULL; /* planes are of something else */
+    } else {
+        const struct td_planes_out x =
+            td_planes_make(c, a->x, a->x_stride, a->rows, k, planes, false, TD_MAT_F8);
+        p.x = x.first;
+        p.plane = x.plane;
+    }
     if (p.rows > TD_CUDA_SMALL_ROWS) {
         tiles<TD_MAT_F8, 1>(c, &p);
         tiles<TD_MAT_BF16, 1>(c, &p);
@@ -440,11 +600,15 @@ static void allow(const struct td_cuda_ctx *c)
                                    (int)td_tile_bytes<TYPE, PLANES, WIDE>());
 }
 
-template <int W> static void allow_one(const struct td_cuda_ctx *c)
+template <int TYPE> static void allow_one(const struct td_cuda_ctx *c)
 {
     const cudaFuncAttribute bytes = cudaFuncAttributeMaxDynamicSharedMemorySize;
-    (void)cudaFuncSetAttribute(lin_one<TD_MAT_F8, W>, bytes, c->shared_max);
-    (void)cudaFuncSetAttribute(lin_one<TD_MAT_BF16, W>, bytes, c->shared_max);
+    (void)cudaFuncSetAttribute(lin_one<TYPE, BLOCK_WARPS, false>, bytes, c->shared_max);
+    (void)cudaFuncSetAttribute(lin_one<TYPE, BLOCK_WARPS, true>, bytes, c->shared_max);
+    (void)cudaFuncSetAttribute(lin_one<TYPE, MANY_WARPS, false>, bytes, c->shared_max);
+    (void)cudaFuncSetAttribute(lin_one<TYPE, MANY_WARPS, true>, bytes, c->shared_max);
+    (void)cudaFuncSetAttribute(lin_norm<TYPE, NORM_FEW>, bytes, c->shared_max);
+    (void)cudaFuncSetAttribute(lin_norm<TYPE, NORM_MORE>, bytes, c->shared_max);
 }
 
 extern "C" bool td_cuda_has_warpgroups(int32_t shared_max)
@@ -457,8 +621,8 @@ extern "C" bool td_cuda_has_warpgroups(int32_t shared_max)
 
 extern "C" void td_cuda_prepare_linear(const struct td_cuda_ctx *c)
 {
-    allow_one<BLOCK_WARPS>(c);
-    allow_one<MANY_WARPS>(c);
+    allow_one<TD_MAT_F8>(c);
+    allow_one<TD_MAT_BF16>(c);
     if (c->warpgroups) {
         td_allow_wide(lin_wide<TD_MAT_F8, 1>);
         td_allow_wide(lin_wide<TD_MAT_BF16, 1>);
@@ -476,7 +640,7 @@ extern "C" void td_cuda_prepare_linear(const struct td_cuda_ctx *c)
 static __global__ void embed_row(const struct td_matrix m, int64_t first,
                                  const int32_t *token, float *x)
 {
-    td_wait();
+    td_wait_early(gridDim.x);
     int64_t row = token[blockIdx.x] - first, pitch = td_cuda_pitch(m.k);
     bool have = row >= 0 && row < m.n;
     const float *scale = m.scale && have

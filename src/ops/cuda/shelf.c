@@ -562,7 +562,6 @@ OPERATION(route)
 OPERATION(experts)
 OPERATION(candidates)
 OPERATION(gdn)
-OPERATION(choose)
 
 static void cuda_limits(struct td_dev *dev, bool products, struct td_limits *out)
 {
@@ -602,7 +601,7 @@ static const struct td_ops table = {
     .candidates = cuda_candidates,
     .limits = cuda_limits,
     .gdn = cuda_gdn,
-    .choose = cuda_choose,
+    .fuses = TD_CUDA_SMALL_ROWS,
     .join_place = cuda_join_place,
     .join_id = cuda_join_id,
     .join = cuda_join,
@@ -669,10 +668,11 @@ static cudaError_t start(struct td_cuda *cuda)
     if (e != cudaSuccess)
         return e;
     cuda->ctx.warpgroups = td_cuda_has_warpgroups(cuda->ctx.shared_max);
-    td_cuda_prepare_rows(&cuda->ctx);
+    td_cuda_prepare_gates(&cuda->ctx);
     td_cuda_prepare_linear(&cuda->ctx);
     td_cuda_prepare_exact(&cuda->ctx);
     td_cuda_prepare_experts(&cuda->ctx);
+    td_cuda_prepare_few(&cuda->ctx);
     td_cuda_prepare_delta(&cuda->ctx);
     td_cuda_prepare_chunks(&cuda->ctx);
     td_cuda_prepare_attention(&cuda->ctx);

@@ -208,6 +208,12 @@ struct td_one_launch {
     size_t x;                /* bytes behind the scales */
 };
 
+/* Whether a ring of `bytes` has to be filled again. */
+static inline bool td_one_again(const struct td_one_launch &l, int32_t bytes)
+{
+    return (size_t)bytes / td_slot_bytes(l.type) * (size_t)l.warps < (size_t)l.blocks;
+}
+
 /* Bytes of a warp's ring, and the shared memory of a block: as many slots as leave room
  * for as many blocks at a time as are wanted. */
 static inline int32_t td_one_plan(const struct td_cuda_ctx *c,
@@ -227,10 +233,15 @@ static inline int32_t td_one_plan(const struct td_cuda_ctx *c,
     return (int32_t)(n * slot);
 }
 
-/* x of one row as small_one() holds it. */
+/* x of one row as small_one() holds it, and behind it WARP numbers of the kernel's. */
 static inline size_t td_one_x(int blocks)
 {
-    return (size_t)blocks * KB * sizeof(uint16_t);
+    return (size_t)blocks * KB * sizeof(uint16_t) + WARP * sizeof(float);
+}
+
+TD_DEVICE float *td_behind_x(float *parts, int blocks)
+{
+    return parts + blocks * (KB / 2);
 }
 
 /* All copies but those of the last n groups have arrived, 0 <= n < MOST_SLOTS. */
@@ -266,11 +277,13 @@ template <int TYPE, int W> struct td_small_place {
     int slots;
 };
 
+/* W warps may be some of a block's; `thread` is one of theirs. */
 template <int TYPE, int W>
-TD_DEVICE td_small_place<TYPE, W> small_place(int32_t ring, int blocks, uint4 *shared)
+TD_DEVICE td_small_place<TYPE, W> small_place(int32_t ring, int blocks, uint4 *shared,
+                                              int thread)
 {
     td_small_place<TYPE, W> p;
-    p.slot = shared + (int)threadIdx.x / WARP * (ring / 16);
+    p.slot = shared + thread / WARP * (ring / 16);
     p.slots = ring / 16 / p.size;
     p.scales = (float *)(shared + W * (ring / 16));
     p.parts = p.scales + td_small_scales(blocks);
@@ -279,11 +292,11 @@ TD_DEVICE td_small_place<TYPE, W> small_place(int32_t ring, int blocks, uint4 *s
 
 /* Asks for the weights of the warp's first k blocks, and for all scales. */
 template <int TYPE, int W>
-TD_DEVICE void small_ask(const td_small_in &in, int32_t ring, uint4 *shared)
+TD_DEVICE void small_ask(const td_small_in &in, const td_small_place<TYPE, W> &p,
+                         int thread)
 {
     const int64_t wide = KB * td_bytes_of<TYPE>();
-    const td_small_place<TYPE, W> p = small_place<TYPE, W>(ring, in.blocks, shared);
-    for (int i = (int)threadIdx.x; i < 2 * in.blocks; i += W * WARP) {
+    for (int i = thread; i < 2 * in.blocks; i += W * WARP) {
         const float *from = i < in.blocks ? in.scale[0]
                             : in.scale[1] ? in.scale[1] - in.blocks
                                           : NULL;
@@ -292,7 +305,7 @@ TD_DEVICE void small_ask(const td_small_in &in, int32_t ring, uint4 *shared)
         else
             p.scales[i] = 1.0f;
     }
-    int b = (int)threadIdx.x / WARP;
+    int b = thread / WARP;
     for (int i = 0; i < p.slots; i++, b += W) {
         if (b < in.blocks)
             td_ask<TYPE>(p.slot + i * p.size, in.lo ? in.lo + b * wide : NULL,
@@ -336,22 +349,23 @@ TD_DEVICE void one_block(const uint4 *slot, const uint16_t *x, int64_t plane,
 }
 
 /* The sums of all k blocks for one row: x, in shared memory, of lanes 0 .. 3, NULL in the
- * others. Those of a block b go to part + 16 b if PLANES are more than one, else to where
- * its x was. Warps do not meet. */
-template <int TYPE, int PLANES, int W>
+ * others. Those of a block b go to part + step * b, which may be where its x was. Warps do
+ * not meet. Without AGAIN the ring holds all of a warp's k blocks. */
+template <int TYPE, int PLANES, int W, bool AGAIN>
 TD_DEVICE void small_parts(const td_small_in &in, const td_small_place<TYPE, W> &p,
-                           const uint16_t *x, int64_t plane, float *part)
+                           const uint16_t *x, int64_t plane, float *part, int step,
+                           int thread)
 {
     const int64_t wide = KB * td_bytes_of<TYPE>();
-    const int step = PLANES == 1 ? KB / 2 : SMALL_M;
-    int lane = (int)threadIdx.x % WARP;
-    for (int b = (int)threadIdx.x / WARP, at = 0; b < in.blocks; b += W) {
+    int lane = thread % WARP;
+    for (int b = thread / WARP, at = 0; b < in.blocks; b += W) {
         uint4 *slot = p.slot + at * p.size;
         float sum[4];
         int then = b + p.slots * W;
         td_copy_wait_but(p.slots - 1);
+        __syncwarp();
         one_block<TYPE, PLANES>(slot, x, plane, b * KB, sum);
-        if (then < in.blocks)
+        if (AGAIN && then < in.blocks)
             td_ask<TYPE>(slot, in.lo ? in.lo + then * wide : NULL,
                          in.hi ? in.hi + then * wide : NULL);
         td_copy_commit();
@@ -364,31 +378,31 @@ TD_DEVICE void small_parts(const td_small_in &in, const td_small_place<TYPE, W> 
     }
 }
 
-/* The same for one row x, behind small_ask() with the same arguments; in threads 0 .. 15,
- * of weight row m the total. */
-template <int TYPE, int W>
-TD_DEVICE float small_one(const td_small_in &in, int32_t ring, const uint16_t *x,
-                          uint4 *shared)
+/* Asks for one row x of rounded activations, to where a warp of W will read it: of each k
+ * block, by the warp that multiplies it, which waits as for its first weights. */
+template <int W> TD_DEVICE void small_ask_x(uint16_t *xs, int blocks, const uint16_t *x)
 {
-    const td_small_place<TYPE, W> p = small_place<TYPE, W>(ring, in.blocks, shared);
     int warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP;
-    uint16_t *xs = (uint16_t *)p.parts;
-    for (int b = warp; b < in.blocks; b += W)
+    for (int b = warp; b < blocks; b += W)
         if (lane < KB / 8)
             td_copy16(xs + b * KB + 8 * lane, x + b * KB + 8 * lane, true);
     td_copy_commit();
-    td_copy_wait<0>();
-    __syncwarp();
-    small_parts<TYPE, 1, W>(in, p, lane < 4 ? xs : NULL, 0, p.parts);
-    __syncthreads();
+}
+
+/* The totals of sums in part + step * b; in the first 16 of the threads that share them,
+ * of weight row m. All threads of the block must call it. */
+template <int TYPE, int W>
+TD_DEVICE float small_total(const td_small_place<TYPE, W> &p, int blocks,
+                            const float *part, int step, int thread)
+{
     float total = 0.0f;
-    if (threadIdx.x >= SMALL_M)
+    __syncthreads();
+    if (thread >= SMALL_M)
         return total;
-    const float *part = p.parts + threadIdx.x;
-    const float *scale = p.scales + (threadIdx.x < 8 ? 0 : in.blocks);
+    const float *scale = p.scales + (thread < 8 ? 0 : blocks);
 #pragma unroll 8
-    for (int b = 0; b < in.blocks; b++)
-        total = fmaf(part[b * KB / 2], scale[b], total);
+    for (int b = 0; b < blocks; b++)
+        total = fmaf(part[b * step + thread], scale[b], total);
     return total;
 }
 
