@@ -50,9 +50,9 @@ struct td_cuda_ctx {
     struct td_cuda_made *made;
     uint16_t *planes; /* inputs as sums of bf16 numbers, see planes.cuh */
     uint16_t *mid;    /* experts' inner activations as planes */
-    void *out;        /* [choices][hidden] results of experts, bf16 or f32, and before them
+    void *out;    /* [choices][hidden] results of experts, bf16 or f32, and before them
                          what these read, see experts.cu */
-    void *shared;     /* [max_rows][hidden] results of the shared expert, likewise */
+    void *shared; /* [max_rows][hidden] results of the shared expert, likewise */
     int32_t *groups;  /* rows by expert, see experts.cu */
     float *parts;     /* partial attention, see attention.cu */
     float *chunks;    /* of the delta rule, see delta.cu */

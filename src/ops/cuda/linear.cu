@@ -614,7 +614,7 @@ template <int TYPE> static void allow_one(const struct td_cuda_ctx *c)
 extern "C" bool td_cuda_has_warpgroups(int32_t shared_max)
 {
     struct cudaFuncAttributes a;
-    return td_wide_bytes() <= (size_t)shared_max &&
+    return WIDE_BYTES <= shared_max &&
            cudaFuncGetAttributes(&a, lin_wide<TD_MAT_F8, 1>) == cudaSuccess &&
            a.maxThreadsPerBlock >= WIDE_THREADS;
 }

@@ -8,11 +8,12 @@
  * These GPUs' tensor cores add up 16 products and a sum in one rounding, whichever
  * instruction asks for it, so the bits are those of tile.cuh too.
  *
- * A block stays and takes units of work one after another. One warp, the feeder, has the
- * copy engine bring activations, planes in slices (planes.cuh), into a ring of slots in
- * shared memory, a k block a slot. Two warpgroups hold 64 weight rows each, read straight
- * into registers and expanded there, and multiply: while the tensor cores work for one,
- * the other adds up its block and expands its next weights, so they take turns.
+ * A block stays and takes units of work one after another. One warpgroup, the feeder,
+ * brings what is multiplied into a ring of slots in shared memory, a k block a slot:
+ * activations, planes in slices (planes.cuh), by the copy engine, weights piece by piece.
+ * Two warpgroups have 64 weight rows each, expand them into registers and multiply: while
+ * the tensor cores work for one, the other adds up its block and expands the next one's
+ * weights.
  *
  * WIDE_CLUSTER blocks side by side take units that differ in their weights only. Each
  * brings its part of the rows into the shared memory of all of them.
@@ -35,18 +36,33 @@ enum {
     SLOT_SLICES = KB / SLICE,
     SLICE_STEPS = SLICE / 16,
     SLOT_SLICE_BYTES = WIDE_ROWS * SLICE_BYTES,
-    SLOT_BYTES = SLOT_SLICES * SLOT_SLICE_BYTES,
-    SLOTS = 4,
+    SLOT_X_BYTES = SLOT_SLICES * SLOT_SLICE_BYTES, /* weights lie behind */
+    WIDE_SLOTS = 3,
     SLOT_ALIGN = 1024,
     OUT_PITCH = 64 + 4, /* floats of a row of results, apart by banks */
     /* Registers of a thread: what a block begins with, what the feeder keeps, and what
      * the others get of the rest. */
     WIDE_REGISTERS = 65536 / WIDE_THREADS / 8 * 8,
-    FEEDER_REGISTERS = 40,
+    FEEDER_REGISTERS = 88,
     OTHER_REGISTERS = WIDE_REGISTERS + (WIDE_REGISTERS - FEEDER_REGISTERS) / 2 / 8 * 8,
     QUEUE = 4, /* units */
     UNIT_BYTES = 128,
-    WIDE_RING = SLOTS * SLOT_BYTES + 2 * 8 * (SLOTS + QUEUE) /* barriers included */
+    PLACE_BYTES = UNIT_BYTES + WIDE_ROWS * 4, /* a unit and where its rows go */
+    /* Of shared memory, in front of slots: results, units, scales, barriers. */
+    OUT_BYTES = 2 * WIDE_ROWS * OUT_PITCH * 4,
+    UNITS_AT = OUT_BYTES,
+    SCALES_AT = UNITS_AT + QUEUE * PLACE_BYTES,
+    BARRIERS_AT = SCALES_AT + WIDE_SLOTS * 8,
+    SLOTS_AT = (BARRIERS_AT + 2 * 8 * (WIDE_SLOTS + QUEUE) + SLOT_ALIGN - 1) /
+               SLOT_ALIGN * SLOT_ALIGN,
+    WIDE_BYTES = SLOTS_AT + WIDE_SLOTS * (SLOT_X_BYTES + TILE_M * KB)
+};
+
+/* Slots of what is there for weights of a byte. */
+template <int TYPE> struct td_slot {
+    static constexpr int w_bytes = TILE_M * KB * (TYPE == TD_MAT_F8 ? 1 : 2);
+    static constexpr int bytes = SLOT_X_BYTES + w_bytes;
+    static constexpr int n = (WIDE_BYTES - SLOTS_AT) / bytes;
 };
 
 /* Threads that the kernels are built for; few where their body is missing, which is how
@@ -56,12 +72,6 @@ enum {
 #else
 #define TD_WIDE_BOUNDS __launch_bounds__(WARP, 1)
 #endif
-
-static constexpr size_t td_wide_bytes(void)
-{
-    return WIDE_RING + QUEUE * UNIT_BYTES +
-           2 * (size_t)WIDE_ROWS * OUT_PITCH * sizeof(float);
-}
 
 /* How float results are stored: as they are, on top of what is there, or rounded. */
 enum td_wide_how { WIDE_STORES, WIDE_ADDS, WIDE_ROUNDS };
@@ -86,16 +96,10 @@ template <int NW> struct td_unit {
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-/* Shared memory: the ring's slots, barriers, units, results. */
 TD_DEVICE unsigned char *td_wide_shared(void)
 {
     extern __shared__ __align__(SLOT_ALIGN) unsigned char wide[];
     return wide;
-}
-
-TD_DEVICE float *td_wide_out(void)
-{
-    return (float *)(td_wide_shared() + WIDE_RING + QUEUE * UNIT_BYTES);
 }
 
 /* ---- barriers in shared memory ---- */
@@ -128,6 +132,13 @@ TD_DEVICE void td_barrier_arrive(uint32_t at)
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(at) : "memory");
 }
 
+/* Arrives when what the thread has asked for with td_copy16() and td_copy4() is there. */
+TD_DEVICE void td_barrier_arrive_behind_copies(uint32_t at)
+{
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(at)
+                 : "memory");
+}
+
 /* Arrives, and `bytes` will come. */
 TD_DEVICE void td_barrier_expect(uint32_t at, int bytes)
 {
@@ -152,18 +163,6 @@ TD_DEVICE void td_barrier_wait(uint32_t at, uint32_t parity)
 TD_DEVICE void td_group_sync(int group)
 {
     asm volatile("bar.sync %0, %1;" ::"r"(group), "n"((int)GROUP) : "memory");
-}
-
-/* Waits for the other warpgroup to have passed the turn. */
-TD_DEVICE void td_turn_wait(int group)
-{
-    asm volatile("bar.sync %0, %1;" ::"r"(2 + group), "n"(2 * (int)GROUP) : "memory");
-}
-
-TD_DEVICE void td_turn_pass(int group)
-{
-    asm volatile("bar.arrive %0, %1;" ::"r"(2 + 3 - group), "n"(2 * (int)GROUP)
-                 : "memory");
 }
 
 /* All threads of the cluster's blocks. */
@@ -270,31 +269,38 @@ TD_DEVICE uint64_t td_slot_descriptor(uint32_t at)
 
 /* ---- the ring ---- */
 
+/* The next of N slots or units, and the ring's turn. */
 struct td_ring {
     int at;
-    uint32_t turn; /* of the ring, its lowest bit */
+    uint32_t turn; /* its lowest bit */
 };
 
-TD_DEVICE uint32_t td_ring_slot(int slot)
+template <int TYPE> TD_DEVICE unsigned char *td_ring_slot(int slot)
 {
-    return td_shared_at(td_wide_shared()) + (uint32_t)slot * SLOT_BYTES;
+    return td_wide_shared() + SLOTS_AT + slot * td_slot<TYPE>::bytes;
+}
+
+/* Scales of both matrices in a slot's block. */
+TD_DEVICE float *td_ring_scales(int slot)
+{
+    return (float *)(td_wide_shared() + SCALES_AT) + 2 * slot;
 }
 
 /* The barriers that say of a slot that it is full, and that it is free in all blocks of
  * the cluster. */
 TD_DEVICE uint32_t td_ring_full(int slot)
 {
-    return td_shared_at(td_wide_shared()) + SLOTS * SLOT_BYTES + 8 * (uint32_t)slot;
+    return td_shared_at(td_wide_shared()) + BARRIERS_AT + 8 * (uint32_t)slot;
 }
 
 TD_DEVICE uint32_t td_ring_empty(int slot)
 {
-    return td_ring_full(slot) + 8 * SLOTS;
+    return td_ring_full(WIDE_SLOTS + slot);
 }
 
-TD_DEVICE void td_ring_next(td_ring &r)
+template <int N> TD_DEVICE void td_ring_next(td_ring &r)
 {
-    if (++r.at == SLOTS) {
+    if (++r.at == N) {
         r.at = 0;
         r.turn ^= 1;
     }
@@ -313,7 +319,7 @@ TD_DEVICE void td_ring_release(int slot)
 /* They come from the feeder through a ring of their own. */
 TD_DEVICE uint32_t td_queue_full(int place)
 {
-    return td_ring_empty(SLOTS + place);
+    return td_ring_empty(WIDE_SLOTS + place);
 }
 
 TD_DEVICE uint32_t td_queue_empty(int place)
@@ -324,60 +330,152 @@ TD_DEVICE uint32_t td_queue_empty(int place)
 template <int NW> TD_DEVICE td_unit<NW> &td_queued(int place)
 {
     static_assert(sizeof(td_unit<NW>) <= UNIT_BYTES, "a unit's place");
-    return *(td_unit<NW> *)(td_wide_shared() + WIDE_RING + place * UNIT_BYTES);
-}
-
-TD_DEVICE void td_queue_next(td_ring &r)
-{
-    if (++r.at == QUEUE) {
-        r.at = 0;
-        r.turn ^= 1;
-    }
+    return *(td_unit<NW> *)(td_wide_shared() + UNITS_AT + place * PLACE_BYTES);
 }
 
 TD_DEVICE void td_ring_init(void)
 {
-    for (int i = 0; i < SLOTS; i++) {
-        td_barrier_init(td_ring_full(i), 1);
+    for (int i = 0; i < WIDE_SLOTS; i++) {
+        td_barrier_init(td_ring_full(i), GROUP + 1);
         td_barrier_init(td_ring_empty(i), WIDE_CLUSTER * 2 * GROUP / WARP);
     }
     for (int i = 0; i < QUEUE; i++) {
-        td_barrier_init(td_queue_full(i), 1);
+        td_barrier_init(td_queue_full(i), GROUP + 1);
         td_barrier_init(td_queue_empty(i), 2 * GROUP / WARP);
     }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
+/* Of the unit's row r: which of those that `out` has it is. */
+template <int NW> TD_DEVICE int32_t *td_unit_rows(const td_unit<NW> &u)
+{
+    return (int32_t *)((uint8_t *)(uintptr_t)&u + UNIT_BYTES);
+}
+
 /* ---- feeder ---- */
 
-/* Brings the rows of a unit. */
-template <int TYPE, int PLANES, int NW>
-TD_DEVICE void td_feed_unit(const td_unit<NW> &u, td_ring &ring)
+/* What a thread brings of a unit's weights: a piece of every `rows` of them. */
+template <int TYPE> struct td_feed {
+    static constexpr int wide = KB * (TYPE == TD_MAT_F8 ? 1 : 2) / 16; /* pieces */
+    static constexpr int rows = GROUP / wide, n = TILE_M / rows;
+    const uint8_t *from[2];
+    int64_t step; /* bytes from one of its rows to the next */
+    int left[2];  /* rows that there are from its first one on */
+    int to;       /* bytes in a slot */
+};
+
+template <int TYPE, int NW> TD_DEVICE td_feed<TYPE> td_feed_of(const td_unit<NW> &u)
 {
-    bool first_lane = threadIdx.x % WARP == 0;
+    td_feed<TYPE> f;
+    int m = (int)threadIdx.x / f.wide, piece = (int)threadIdx.x % f.wide;
+    int64_t pitch = (int64_t)u.blocks * KB * td_bytes_of<TYPE>();
+#pragma unroll
+    for (int i = 0; i < NW; i++) {
+        f.from[i] = (const uint8_t *)u.w[i] + (u.n0 + m) * pitch + 16 * piece;
+        f.left[i] = (int)min(u.n - u.n0, (int64_t)TILE_M) - m;
+    }
+    f.step = f.rows * pitch;
+    f.to = SLOT_X_BYTES + 16 * (m * f.wide + td_swizzle_w(piece, m));
+    return f;
+}
+
+/* Asks for a block of weights. Rows of a slot are those of the unit, or 64 of each of its
+ * matrices. */
+template <int TYPE, int NW>
+TD_DEVICE void td_feed_weights(td_feed<TYPE> &f, unsigned char *slot)
+{
+    const int each = f.n / NW;
+#pragma unroll
+    for (int i = 0; i < f.n; i++) {
+        int of = i / each, row = i % each;
+        bool there = row * f.rows < f.left[of];
+        td_copy16(slot + f.to + 16 * f.wide * f.rows * i,
+                  there ? f.from[of] + row * f.step : NULL, there);
+    }
+#pragma unroll
+    for (int i = 0; i < NW; i++)
+        f.from[i] += KB * td_bytes_of<TYPE>();
+}
+
+/* What there is of the rows of a unit for this block of the cluster to bring. */
+struct td_feed_rows {
+    const uint16_t *from;
+    int64_t slice, plane; /* elements */
+    int to, bytes, all;   /* in a slice of a slot */
+};
+
+template <int NW> TD_DEVICE td_feed_rows td_feed_rows_of(const td_unit<NW> &u)
+{
     int eights = (u.count + SLICE_ROWS - 1) / SLICE_ROWS;
     int part = (eights + WIDE_CLUSTER - 1) / WIDE_CLUSTER * SLICE_ROWS;
     int first = (int)blockIdx.x % WIDE_CLUSTER * part;
-    int bytes = min(part, eights * SLICE_ROWS - first) * SLICE_BYTES;
-    int all = SLOT_SLICES * PLANES * eights * SLICE_ROWS * SLICE_BYTES;
-    const uint16_t *from = u.x + first * SLICE;
+    return td_feed_rows{u.x + first * SLICE,
+                        (int64_t)u.tall * SLICE,
+                        u.plane,
+                        first * SLICE_BYTES,
+                        min(part, eights * SLICE_ROWS - first) * SLICE_BYTES,
+                        eights * SLICE_ROWS * SLICE_BYTES};
+}
+
+/* Asks for a block of rows. */
+template <int PLANES>
+TD_DEVICE void td_feed_x(td_feed_rows &f, unsigned char *slot, uint32_t full)
+{
+    td_barrier_expect(full, SLOT_SLICES * PLANES * f.all);
+#pragma unroll
+    for (int i = 0; i < SLOT_SLICES; i++, f.from += f.slice)
+#pragma unroll
+        for (int p = 0; p < PLANES; p++)
+            if (f.bytes > 0)
+                td_bring(td_shared_at(slot) + (uint32_t)(i * SLOT_SLICE_BYTES + f.to +
+                                                         p * WIDE_ROWS_3 * SLICE_BYTES),
+                         f.from + p * f.plane, f.bytes, full);
+}
+
+/* Brings a unit. */
+template <int TYPE, int PLANES, int NW>
+TD_DEVICE void td_feed_unit(const td_unit<NW> &u, td_ring &ring)
+{
+    td_feed<TYPE> w = td_feed_of<TYPE>(u);
+    td_feed_rows x = td_feed_rows_of(u);
 #pragma unroll 1
     for (int b = 0; b < u.blocks; b++) {
         uint32_t full = td_ring_full(ring.at);
-        uint32_t to = td_ring_slot(ring.at) + (uint32_t)(first * SLICE_BYTES);
+        unsigned char *slot = td_ring_slot<TYPE>(ring.at);
         td_barrier_wait(td_ring_empty(ring.at), ring.turn ^ 1);
-        if (first_lane)
-            td_barrier_expect(full, all);
+        if (threadIdx.x == 0) {
 #pragma unroll
-        for (int i = 0; i < SLOT_SLICES; i++) {
-#pragma unroll
-            for (int p = 0; p < PLANES; p++)
-                if (first_lane && bytes > 0)
-                    td_bring(to + i * SLOT_SLICE_BYTES + p * WIDE_ROWS_3 * SLICE_BYTES,
-                             from + p * u.plane, bytes, full);
-            from += (int64_t)u.tall * SLICE;
+            for (int i = 0; i < NW; i++) {
+                float *scale = td_ring_scales(ring.at) + i;
+                if (u.scale[i])
+                    td_copy4(scale, u.scale[i] + b);
+                else
+                    *scale = 1.0f;
+            }
+            td_feed_x<PLANES>(x, slot, full);
         }
-        td_ring_next(ring);
+        td_feed_weights<TYPE, NW>(w, slot);
+        td_barrier_arrive_behind_copies(full);
+        td_ring_next<td_slot<TYPE>::n>(ring);
+    }
+}
+
+/* Hands over a unit. */
+template <int NW> TD_DEVICE void td_feed_place(const td_unit<NW> &u, int place)
+{
+    uint32_t full = td_queue_full(place);
+    int r = (int)threadIdx.x;
+    int32_t *row = td_unit_rows(td_queued<NW>(place)) + r;
+    if (u.pick && r < u.count) {
+        td_copy4(row, u.pick + r);
+        td_barrier_arrive_behind_copies(full);
+    } else {
+        *row = r;
+        td_barrier_arrive(full);
+    }
+    if (r == 0) {
+        td_queued<NW>(place) = u;
+        td_barrier_arrive(full);
     }
 }
 
@@ -397,35 +495,20 @@ TD_DEVICE void td_feed_run(const WORK &work)
             continue;
         }
         td_barrier_wait(td_queue_empty(queue.at), queue.turn ^ 1);
-        if (threadIdx.x == 0) {
-            td_queued<NW>(queue.at) = u;
-            td_barrier_arrive(td_queue_full(queue.at));
-        }
-        td_queue_next(queue);
+        td_feed_place(u, queue.at);
+        td_ring_next<QUEUE>(queue);
         if (u.count > 0)
             td_feed_unit<TYPE, PLANES>(u, ring);
     }
+    td_copy_commit();
+    td_copy_wait<0>();
 }
 
 /* ---- multiplying ---- */
 
-/* A lane's weights of a block, and the scales of its two rows. */
-template <int TYPE> struct td_weights {
-    td_frag<TYPE> f;
-    float lo, hi;
-};
-
-/* Where the lane's next weights are; NULL for rows outside. */
-struct td_reader {
-    const uint8_t *lo, *hi;
-    const float *scale_lo, *scale_hi;
-    td_ring queue;     /* the unit behind this one */
-    int block, blocks; /* 0: there is none */
-};
-
-/* A warpgroup's weight rows: 64 of a matrix, or of both those 32 whose results make half of
- * a row of a slice, in the order for weights of TYPE: a warp's eight are a lane's two
- * steps. A lane has two of them, 8 apart or alike. */
+/* The first of a lane's two weight rows in a slot, 8 or 64 apart. A warpgroup has 64 of a
+ * matrix, or of both those 32 whose results make half of a row of a slice, in the order
+ * for weights of TYPE: a warp's eight are a lane's two steps. */
 template <int TYPE, int NW> TD_DEVICE int td_lane_row(void)
 {
     int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x % GROUP / WARP;
@@ -436,52 +519,34 @@ template <int TYPE, int NW> TD_DEVICE int td_lane_row(void)
            lane / 4;
 }
 
-template <int TYPE, int NW> TD_DEVICE void td_reader_turn(td_reader &r)
+/* The operands of a slot's block. */
+template <int TYPE, int NW>
+TD_DEVICE void td_slot_operands(const unsigned char *slot, uint32_t (&a)[STEPS][4])
 {
-    const td_unit<NW> &u = td_queued<NW>(r.queue.at);
-    td_barrier_wait(td_queue_full(r.queue.at), r.queue.turn);
-    td_queue_next(r.queue);
-    r.block = 0;
-    r.blocks = u.count > 0 ? u.blocks : 0;
-    if (u.count == 0)
-        return;
-    int64_t pitch = (int64_t)u.blocks * KB * td_bytes_of<TYPE>();
-    int64_t lo = u.n0 + td_lane_row<TYPE, NW>(), hi = NW == 2 ? lo : lo + 8;
-    r.lo = lo < u.n ? (const uint8_t *)u.w[0] + lo * pitch : NULL;
-    r.hi = hi < u.n ? (const uint8_t *)u.w[NW - 1] + hi * pitch : NULL;
-    r.scale_lo = u.scale[0];
-    r.scale_hi = u.scale[NW - 1];
-}
-
-/* Asks for the next block. */
-template <int TYPE, int NW> TD_DEVICE void td_read(td_reader &r, td_weights<TYPE> &w)
-{
-    const uint4 zero = {0, 0, 0, 0};
-    if (r.blocks == 0)
-        return;
-    int at = r.block * KB * td_bytes_of<TYPE>() + 16 * ((int)threadIdx.x % 4);
+    const int wide = td_feed<TYPE>::wide;
+    int lo = td_lane_row<TYPE, NW>(), hi = lo + (NW == 2 ? 64 : 8);
+    const uint4 *w = (const uint4 *)(slot + SLOT_X_BYTES);
+    td_frag<TYPE> f;
 #pragma unroll
-    for (int i = 0; i < KB * td_bytes_of<TYPE>() / 64; i++) {
-        w.f.lo[i] = r.lo ? td_load_weights(r.lo + at + 64 * i) : zero;
-        w.f.hi[i] = r.hi ? td_load_weights(r.hi + at + 64 * i) : zero;
+    for (int i = 0; i < wide / 4; i++) {
+        int piece = td_swizzle_w(4 * i + (int)threadIdx.x % 4, lo); /* alike for both */
+        f.lo[i] = w[lo * wide + piece];
+        f.hi[i] = w[hi * wide + piece];
     }
-    w.lo = r.scale_lo ? r.scale_lo[r.block] : 1.0f;
-    w.hi = r.scale_hi ? r.scale_hi[r.block] : 1.0f;
-    if (++r.block == r.blocks)
-        td_reader_turn<TYPE, NW>(r);
+#pragma unroll
+    for (int s = 0; s < STEPS; s++)
+        td_operand<TYPE>(f, s, a[s]);
 }
 
-/* sum = the products of operands a with the next slot. */
+/* sum = the products of operands a with a slot's activations. */
 template <int PLANES, int R>
-TD_DEVICE void td_wide_block(uint32_t (&a)[STEPS][4], td_ring &ring, float (&sum)[R])
+TD_DEVICE void td_wide_block(uint32_t (&a)[STEPS][4], const unsigned char *slot,
+                             float (&sum)[R])
 {
-    int group = (int)threadIdx.x / GROUP;
-    uint64_t d = td_slot_descriptor(td_ring_slot(ring.at));
-    td_barrier_wait(td_ring_full(ring.at), ring.turn);
+    uint64_t d = td_slot_descriptor(td_shared_at(slot));
 #pragma unroll
     for (int s = 0; s < STEPS; s++) /* or they are made between the instructions */
         asm volatile("" : "+r"(a[s][0]), "+r"(a[s][1]), "+r"(a[s][2]), "+r"(a[s][3]));
-    td_turn_wait(group);
     td_group_fence();
 #pragma unroll
     for (int s = 0; s < STEPS; s++)
@@ -493,57 +558,54 @@ TD_DEVICE void td_wide_block(uint32_t (&a)[STEPS][4], td_ring &ring, float (&sum
                              p * (WIDE_ROWS_3 * SLICE_BYTES >> 4),
                          s + p != 0);
     td_group_commit();
-    td_turn_pass(group);
     td_group_wait<0>();
 #pragma unroll
     for (int i = 0; i < R; i++)
         asm volatile("" : "+f"(sum[i])); /* there only now */
-    td_ring_release(ring.at);
-    td_ring_next(ring);
 }
 
-/* Elements at .. at + 3 of a row that ends with `left` of them. */
-TD_DEVICE void td_store_four(void *row, int64_t at, int64_t left, int how, float4 y)
+/* Elements at .. at + 3 (rounded + 7) of a row that ends with `left` of them: a piece of 16
+ * bytes. */
+template <int HOW>
+TD_DEVICE void td_store_piece(void *row, int64_t at, int64_t left, const float *y)
 {
-    float each[4] = {y.x, y.y, y.z, y.w}, *to = (float *)row + at;
-    if (how != WIDE_ROUNDS && left >= 4 && (uintptr_t)to % 16 == 0) {
-        if (how == WIDE_ADDS) {
-            float4 x = *(float4 *)to;
-            y = make_float4(x.x + y.x, x.y + y.y, x.z + y.z, x.w + y.w);
-        }
-        *(float4 *)to = y;
-        return;
-    }
+    const int n = HOW == WIDE_ROUNDS ? 8 : 4;
+    float *to = (float *)row + at;
     uint16_t *rounded = (uint16_t *)row + at;
-    if (how == WIDE_ROUNDS && left >= 4 && (uintptr_t)rounded % 8 == 0) {
-        *(uint2 *)rounded = make_uint2(td_to_bf16x2(y.x, y.y), td_to_bf16x2(y.z, y.w));
-        return;
-    }
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        if (i >= left)
-            continue;
-        if (how == WIDE_ROUNDS)
-            rounded[i] = td_to_bf16(each[i]);
-        else
-            to[i] = how == WIDE_ADDS ? to[i] + each[i] : each[i];
+    float4 lo = *(const float4 *)y;
+    if (HOW == WIDE_ROUNDS && left >= n && (uintptr_t)rounded % 16 == 0) {
+        float4 hi = *(const float4 *)(y + 4);
+        *(uint4 *)rounded =
+            make_uint4(td_to_bf16x2(lo.x, lo.y), td_to_bf16x2(lo.z, lo.w),
+                       td_to_bf16x2(hi.x, hi.y), td_to_bf16x2(hi.z, hi.w));
+    } else if (HOW != WIDE_ROUNDS && left >= n && (uintptr_t)to % 16 == 0) {
+        if (HOW == WIDE_ADDS) {
+            float4 a = *(float4 *)to;
+            lo = make_float4(a.x + lo.x, a.y + lo.y, a.z + lo.z, a.w + lo.w);
+        }
+        *(float4 *)to = lo;
+    } else {
+#pragma unroll 1
+        for (int i = 0; i < n && i < left; i++)
+            if (HOW == WIDE_ROUNDS)
+                rounded[i] = td_to_bf16(y[i]);
+            else
+                to[i] = HOW == WIDE_ADDS ? to[i] + y[i] : y[i];
     }
 }
 
 /* A thread's part of the results. */
-TD_DEVICE void td_store_rows(const td_unit<1> &u, const float *out)
+template <int HOW> TD_DEVICE void td_store_rows(const td_unit<1> &u, const float *out)
 {
-    const int each = 64 / 4; /* threads for a row */
-    int thread = (int)threadIdx.x % GROUP, at = thread % each * 4;
-    int64_t n = u.n0 + ((int)threadIdx.x / GROUP - 1) * 64 + at;
-    const int32_t *pick = u.pick;
+    const int n = HOW == WIDE_ROUNDS ? 8 : 4, each = 64 / n; /* threads for a row */
+    int thread = (int)threadIdx.x % GROUP, in = thread % each * n, count = u.count;
+    int64_t at = u.n0 + ((int)threadIdx.x / GROUP - 1) * 64 + in, left = u.n - at;
+    int64_t step = u.step * (HOW == WIDE_ROUNDS ? 2 : 4);
+    const int32_t *rows = td_unit_rows(u);
     char *to = (char *)u.out;
-    int64_t left = u.n - n, step = u.step * (u.how == WIDE_ROUNDS ? 2 : 4);
-    int count = u.count, how = u.how;
 #pragma unroll 4
     for (int r = thread / each; r < count; r += GROUP / each)
-        td_store_four(to + (pick ? pick[r] : r) * step, n, left, how,
-                      *(const float4 *)(out + r * OUT_PITCH + at));
+        td_store_piece<HOW>(to + rows[r] * step, at, left, out + r * OUT_PITCH + in);
 }
 
 /* A thread's part of the gated results: pieces of eight, as a row of planes wants it. */
@@ -575,7 +637,7 @@ TD_DEVICE void td_wide_store(const td_unit<NW> &u, const float (&total)[R])
 {
     int thread = (int)threadIdx.x % GROUP, lane = thread % WARP, warp = thread / WARP;
     int group = (int)threadIdx.x / GROUP;
-    float *out = td_wide_out() + (group - 1) * WIDE_ROWS * OUT_PITCH;
+    float *out = (float *)td_wide_shared() + (group - 1) * WIDE_ROWS * OUT_PITCH;
     float *lo = out + (NW == 2 ? 8 : 16) * warp + lane / 4 + lane % 4 * 2 * OUT_PITCH;
     float *hi = lo + (NW == 2 ? 32 : 8);
     td_group_sync(group);
@@ -583,67 +645,58 @@ TD_DEVICE void td_wide_store(const td_unit<NW> &u, const float (&total)[R])
     for (int i = 0; i < R; i++)
         (i % 4 < 2 ? lo : hi)[(2 * (i / 4 * 4) + i % 2) * OUT_PITCH] = total[i];
     td_group_sync(group);
-    if constexpr (NW == 1)
-        td_store_rows(u, out);
-    else
+    if constexpr (NW == 2)
         td_store_gated(u, out);
+    else if (u.how == WIDE_ROUNDS)
+        td_store_rows<WIDE_ROUNDS>(u, out);
+    else if (u.how == WIDE_ADDS)
+        td_store_rows<WIDE_ADDS>(u, out);
+    else
+        td_store_rows<WIDE_STORES>(u, out);
 }
 
-/* A block of products, with the weights that were asked for longest; others take their
- * place. */
+/* A unit with at most 2 * R activation rows. */
 template <int TYPE, int PLANES, int NW, int R>
-TD_DEVICE void td_wide_step(td_reader &reader, td_weights<TYPE> &w, td_ring &ring,
-                            float (&total)[R])
+TD_DEVICE void td_wide_unit(const td_unit<NW> &u, td_ring &ring)
 {
-    uint32_t a[STEPS][4];
-    float sum[R], lo = w.lo, hi = w.hi;
-#pragma unroll
-    for (int s = 0; s < STEPS; s++)
-        td_operand<TYPE>(w.f, s, a[s]);
-    td_read<TYPE, NW>(reader, w);
-    td_wide_block<PLANES>(a, ring, sum);
-#pragma unroll
-    for (int i = 0; i < R; i++)
-        total[i] = fmaf(sum[i], i % 4 < 2 ? lo : hi, total[i]);
-}
-
-/* A unit with at most 2 * R activation rows, of which the first weights were asked for. */
-template <int TYPE, int PLANES, int NW, int R>
-TD_DEVICE void td_wide_unit(const td_unit<NW> &u, td_reader &reader,
-                            td_weights<TYPE> &w, td_ring &ring)
-{
-    float total[R] = {};
+    float total[R] = {}, sum[R];
 #pragma unroll 1
-    for (int b = u.blocks; b > 0; b--)
-        td_wide_step<TYPE, PLANES, NW>(reader, w, ring, total);
+    for (int b = u.blocks; b > 0; b--) {
+        uint32_t a[STEPS][4];
+        const unsigned char *slot = td_ring_slot<TYPE>(ring.at);
+        td_barrier_wait(td_ring_full(ring.at), ring.turn);
+        td_slot_operands<TYPE, NW>(slot, a);
+        float lo = td_ring_scales(ring.at)[0];
+        float hi = NW == 2 ? td_ring_scales(ring.at)[1] : lo;
+        td_wide_block<PLANES>(a, slot, sum);
+        td_ring_release(ring.at);
+        td_ring_next<td_slot<TYPE>::n>(ring);
+#pragma unroll
+        for (int i = 0; i < R; i++)
+            total[i] = fmaf(sum[i], i % 4 < 2 ? lo : hi, total[i]);
+    }
     td_wide_store<NW>(u, total);
 }
 
 template <int TYPE, int PLANES, int NW> TD_DEVICE void td_wide_multiply(void)
 {
-    int group = (int)threadIdx.x / GROUP;
     td_ring ring = {}, queue = {};
-    td_weights<TYPE> w = {};
-    td_reader reader = {};
-    td_reader_turn<TYPE, NW>(reader);
-    td_read<TYPE, NW>(reader, w);
-    if (group == 2) /* the first one begins */
-        td_turn_pass(group);
-    while (td_queued<NW>(queue.at).count > 0) {
+    for (;;) {
+        td_barrier_wait(td_queue_full(queue.at), queue.turn);
         const td_unit<NW> &u = td_queued<NW>(queue.at);
+        if (u.count == 0)
+            break;
         if (PLANES == 1 && u.count > 64)
-            td_wide_unit<TYPE, PLANES, NW, 64>(u, reader, w, ring);
+            td_wide_unit<TYPE, PLANES, NW, 64>(u, ring);
         else if (PLANES == 1 && u.count > 32)
-            td_wide_unit<TYPE, PLANES, NW, 32>(u, reader, w, ring);
+            td_wide_unit<TYPE, PLANES, NW, 32>(u, ring);
         else
-            td_wide_unit<TYPE, PLANES, NW, 16>(u, reader, w, ring);
+            td_wide_unit<TYPE, PLANES, NW, 16>(u, ring);
         __syncwarp();
         if (threadIdx.x % WARP == 0)
             td_barrier_arrive(td_queue_empty(queue.at));
-        td_queue_next(queue);
+        td_ring_next<QUEUE>(queue);
     }
-    if (group == 1) /* the last turn is nobody's */
-        td_turn_wait(group);
 }
 
 /* WORK has bool find(int unit, td_unit<NW> &u): false behind the last unit; a count of 0
@@ -659,8 +712,7 @@ TD_DEVICE void wide_run(const WORK &work)
     if (threadIdx.x < GROUP) {
         asm volatile(
             "setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"((int)FEEDER_REGISTERS));
-        if (threadIdx.x < WARP)
-            td_feed_run<TYPE, PLANES, NW>(work);
+        td_feed_run<TYPE, PLANES, NW>(work);
         __syncwarp();
         td_cluster_sync(); /* nobody sends to a block that has ended */
     } else {
@@ -682,7 +734,7 @@ TD_DEVICE void wide_run(const WORK &)
 template <typename... P> static inline void td_allow_wide(void (*kernel)(P...))
 {
     (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               (int)td_wide_bytes());
+                               (int)WIDE_BYTES);
 }
 
 /* Launches a kernel whose blocks stay. */
@@ -691,8 +743,8 @@ static inline void td_start_wide(const struct td_cuda_ctx *c, void (*kernel)(P..
                                  const A &...args)
 {
     unsigned clusters = (unsigned)TD_MAX(c->processors / WIDE_CLUSTER, 1);
-    td_start_cluster(c, kernel, dim3(clusters * WIDE_CLUSTER), WIDE_THREADS,
-                     td_wide_bytes(), WIDE_CLUSTER, args...);
+    td_start_cluster(c, kernel, dim3(clusters * WIDE_CLUSTER), WIDE_THREADS, WIDE_BYTES,
+                     WIDE_CLUSTER, args...);
 }
 
 #endif
