@@ -295,7 +295,7 @@ template <int NW> struct net_work {
         u.tall = f.tall;
         u.blocks = f.blocks;
         u.step = f.n;
-        u.how = WIDE_ROUNDS;
+        u.rounds = true;
         u.out = (uint16_t *)f.out + (shared ? first * f.n : 0);
         if (NW == 2)
             u.out = u.n0 < end ? f.mid + (u.n0 / SLICE * f.tall + first) * SLICE : NULL;

@@ -298,7 +298,7 @@ struct lin_work {
         u.out = t.y + first * t.y_stride;
         u.step = t.y_stride;
         u.pick = NULL;
-        u.how = WIDE_STORES;
+        u.rounds = false;
         return true;
     }
 };

@@ -73,9 +73,6 @@ template <int TYPE> struct td_slot {
 #define TD_WIDE_BOUNDS __launch_bounds__(WARP, 1)
 #endif
 
-/* How float results are stored: as they are, on top of what is there, or rounded. */
-enum td_wide_how { WIDE_STORES, WIDE_ADDS, WIDE_ROUNDS };
-
 /* What a block multiplies: weight rows n0 .. n0 + 127 of w[0], or, with NW = 2, rows n0 ..
  * n0 + 63 of both, with `count` activation rows; weight rows from n on are zeros. */
 template <int NW> struct td_unit {
@@ -91,7 +88,7 @@ template <int NW> struct td_unit {
     void *out;
     int64_t step;
     const int32_t *pick;
-    int32_t how; /* with NW = 1, of enum td_wide_how */
+    bool rounds; /* with NW = 1: results are bf16, else f32 */
 };
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -566,46 +563,43 @@ TD_DEVICE void td_wide_block(uint32_t (&a)[STEPS][4], const unsigned char *slot,
 
 /* Elements at .. at + 3 (rounded + 7) of a row that ends with `left` of them: a piece of 16
  * bytes. */
-template <int HOW>
+template <bool ROUNDS>
 TD_DEVICE void td_store_piece(void *row, int64_t at, int64_t left, const float *y)
 {
-    const int n = HOW == WIDE_ROUNDS ? 8 : 4;
+    const int n = ROUNDS ? 8 : 4;
     float *to = (float *)row + at;
     uint16_t *rounded = (uint16_t *)row + at;
     float4 lo = *(const float4 *)y;
-    if (HOW == WIDE_ROUNDS && left >= n && (uintptr_t)rounded % 16 == 0) {
+    if (ROUNDS && left >= n && (uintptr_t)rounded % 16 == 0) {
         float4 hi = *(const float4 *)(y + 4);
         *(uint4 *)rounded =
             make_uint4(td_to_bf16x2(lo.x, lo.y), td_to_bf16x2(lo.z, lo.w),
                        td_to_bf16x2(hi.x, hi.y), td_to_bf16x2(hi.z, hi.w));
-    } else if (HOW != WIDE_ROUNDS && left >= n && (uintptr_t)to % 16 == 0) {
-        if (HOW == WIDE_ADDS) {
-            float4 a = *(float4 *)to;
-            lo = make_float4(a.x + lo.x, a.y + lo.y, a.z + lo.z, a.w + lo.w);
-        }
+    } else if (!ROUNDS && left >= n && (uintptr_t)to % 16 == 0) {
         *(float4 *)to = lo;
     } else {
 #pragma unroll 1
         for (int i = 0; i < n && i < left; i++)
-            if (HOW == WIDE_ROUNDS)
+            if (ROUNDS)
                 rounded[i] = td_to_bf16(y[i]);
             else
-                to[i] = HOW == WIDE_ADDS ? to[i] + y[i] : y[i];
+                to[i] = y[i];
     }
 }
 
 /* A thread's part of the results. */
-template <int HOW> TD_DEVICE void td_store_rows(const td_unit<1> &u, const float *out)
+template <bool ROUNDS>
+TD_DEVICE void td_store_rows(const td_unit<1> &u, const float *out)
 {
-    const int n = HOW == WIDE_ROUNDS ? 8 : 4, each = 64 / n; /* threads for a row */
+    const int n = ROUNDS ? 8 : 4, each = 64 / n; /* threads for a row */
     int thread = (int)threadIdx.x % GROUP, in = thread % each * n, count = u.count;
     int64_t at = u.n0 + ((int)threadIdx.x / GROUP - 1) * 64 + in, left = u.n - at;
-    int64_t step = u.step * (HOW == WIDE_ROUNDS ? 2 : 4);
+    int64_t step = u.step * (ROUNDS ? 2 : 4);
     const int32_t *rows = td_unit_rows(u);
     char *to = (char *)u.out;
 #pragma unroll 4
     for (int r = thread / each; r < count; r += GROUP / each)
-        td_store_piece<HOW>(to + rows[r] * step, at, left, out + r * OUT_PITCH + in);
+        td_store_piece<ROUNDS>(to + rows[r] * step, at, left, out + r * OUT_PITCH + in);
 }
 
 /* A thread's part of the gated results: pieces of eight, as a row of planes wants it. */
@@ -647,12 +641,10 @@ TD_DEVICE void td_wide_store(const td_unit<NW> &u, const float (&total)[R])
     td_group_sync(group);
     if constexpr (NW == 2)
         td_store_gated(u, out);
-    else if (u.how == WIDE_ROUNDS)
-        td_store_rows<WIDE_ROUNDS>(u, out);
-    else if (u.how == WIDE_ADDS)
-        td_store_rows<WIDE_ADDS>(u, out);
+    else if (u.rounds)
+        td_store_rows<true>(u, out);
     else
-        td_store_rows<WIDE_STORES>(u, out);
+        td_store_rows<false>(u, out);
 }
 
 /* A unit with at most 2 * R activation rows. */
