@@ -97,6 +97,27 @@ TD_DEVICE void td_planes_store4(float4 x, const struct td_planes_out &out, int64
     td_planes_store4(x, out.n, out.first + td_planes_at(out, row, k), out.plane);
 }
 
+/* The same where 16 lanes side by side have SLICE elements, and all of the warp call it:
+ * pairs of them put their words together, so that halves of pieces are written. */
+TD_DEVICE void td_planes_store4_warp(float4 x, const struct td_planes_out &out,
+                                     int64_t row, int64_t k)
+{
+    if (out.tall == 0) {
+        td_planes_store4(x, out, row, k);
+        return;
+    }
+    int other = out.type == TD_MAT_F8 ? 4 : 2; /* holds what lies beside */
+    bool second = (threadIdx.x & (unsigned)other) != 0;
+    uint16_t *to = out.first + (second ? td_planes_at(out, row, k + 2) - 2
+                                       : td_planes_at(out, row, k));
+    for (int p = 0; p < out.n; p++) {
+        uint32_t lo = td_planes_take(x.x, x.y), hi = td_planes_take(x.z, x.w);
+        uint32_t got = __shfl_xor_sync(0xffffffff, second ? lo : hi, other);
+        *(uint2 *)(to + p * out.plane) =
+            second ? make_uint2(got, hi) : make_uint2(lo, got);
+    }
+}
+
 static __global__ void __launch_bounds__(256)
     planes_row(const float *x, int64_t stride, int64_t k,
                const struct td_planes_out planes)

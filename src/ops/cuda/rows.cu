@@ -46,7 +46,7 @@ TD_DEVICE void store_row(const struct td_norm_args &a, int64_t row,
         if (a.sum)
             ((float4 *)(a.sum + row * a.h))[at] = q.v[i];
         ((float4 *)(a.y + row * a.y_stride))[at] = y;
-        td_planes_store4(y, planes, row, 4 * at);
+        td_planes_store4_warp(y, planes, row, 4 * at);
     }
 }
 
@@ -117,7 +117,7 @@ static __global__ void __launch_bounds__(ROW_THREADS)
                         v.z * s * w.z * td_silu(g.z), v.w * s * w.w * td_silu(g.w));
         if (!a.to_product || !planes.n)
             ((float4 *)x)[lane] = v;
-        td_planes_store4(v, planes, row, k0 + 4 * lane);
+        td_planes_store4_warp(v, planes, row, k0 + 4 * lane);
         return;
     }
     for (int d = lane; d < a.dim; d += WARP)
