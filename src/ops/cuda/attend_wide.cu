@@ -131,6 +131,25 @@ TD_DEVICE void weights_of(float (&s)[32], int32_t t0, bool masks, float factor,
     }
 }
 
+/* What follows does not begin before x is known, a number that is not negative. Else the
+ * compiler lets the warp wait first and compute then. */
+TD_DEVICE void not_before(float x)
+{
+    asm volatile("{\n\t.reg .pred never;\n\tsetp.lt.f32 never, %0, 0f00000000;\n\t"
+                 "@never nanosleep.u32 1;\n\t}" ::"f"(x)
+                 : "memory");
+}
+
+/* What was added up so far becomes relative to the new maximum; mostly it is the old one
+ * for all of a warp's rows. */
+template <int D> TD_DEVICE void rescale(const struct lane_rows &r, float (&out)[D / 2])
+{
+    if (__any_sync(0xffffffff, r.rescale[0] != 1.0f || r.rescale[1] != 1.0f))
+#pragma unroll
+        for (int i = 0; i < D / 2; i++)
+            out[i] *= r.rescale[i % 4 / 2];
+}
+
 /* The weights as operands of T / 16 steps. */
 TD_DEVICE void weight_words(const float (&s)[32], uint32_t (&p)[16])
 {
@@ -270,12 +289,11 @@ TD_DEVICE void work(const struct td_attend &a, const struct td_batch &b, int64_t
             td_settle(x);
             w.release(j, 0);
             weights_of(x, j * T, first < j * T + T - 1, factor, r);
+            not_before(r.sum[0] + r.sum[1]);
             td_group_wait<0>();
             td_settle(out);
             w.release(j - 1, 1);
-#pragma unroll
-            for (int i = 0; i < D / 2; i++)
-                out[i] *= r.rescale[i % 4 / 2];
+            rescale<D>(r, out);
             weight_words(x, p);
         }
         w.values(own - 1, p, out);

@@ -113,6 +113,7 @@ TD_DEVICE uint32_t td_uniform(uint32_t x)
 TD_DEVICE uint64_t td_panel_descriptor(uint32_t at)
 {
     const uint64_t eight = 8 * PANEL * 2 >> 4, panel = PANEL_BYTES >> 4;
+    at = td_uniform(at);
     return (uint64_t)(at >> 4 & 0x3fff) | panel << 16 | eight << 32 | (uint64_t)1 << 62;
 }
 
