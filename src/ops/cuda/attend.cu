@@ -166,6 +166,28 @@ TD_DEVICE void few_values(const struct few_shared<D> &s, float (&out)[N][4])
     }
 }
 
+/* The block's n queries, of which the first begins at `first`; all asked for at once. */
+template <int D>
+TD_DEVICE void few_queries(const struct td_attend &a, int64_t first, int32_t n,
+                           struct few_shared<D> &s)
+{
+    const int pieces = M * D / 4, each = (pieces + FEW_THREADS - 1) / FEW_THREADS;
+    float4 x[each];
+#pragma unroll
+    for (int j = 0; j < each; j++) {
+        int i = (int)threadIdx.x + FEW_THREADS * j, h = i / (D / 4);
+        x[j] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        if (h < n)
+            x[j] = *(const float4 *)&a.qg[first + h * 2 * D + i % (D / 4) * 4];
+    }
+#pragma unroll
+    for (int j = 0; j < each; j++) {
+        int i = (int)threadIdx.x + FEW_THREADS * j;
+        if (i < pieces)
+            store_planes<D>(x[j], FEW_PLANES, s.q, M, i / (D / 4), i % (D / 4) * 4);
+    }
+}
+
 template <int D>
 static __global__ void __launch_bounds__(FEW_THREADS)
     attend_few(const struct td_attend a, const struct td_batch b)
@@ -193,14 +215,7 @@ static __global__ void __launch_bounds__(FEW_THREADS)
     td_copy_commit();
     if (old)
         td_wait_early(gridDim.x);
-    for (int i = thread; i < M * D / 4; i += FEW_THREADS) {
-        int h = i / (D / 4), at = i % (D / 4) * 4;
-        float4 x = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        if (h < n)
-            x = *(const float4 *)&a
-                     .qg[((int64_t)row * a.n_heads + head0 + h) * 2 * D + at];
-        store_planes<D>(x, FEW_PLANES, s.q, M, h, at);
-    }
+    few_queries<D>(a, ((int64_t)row * a.n_heads + head0) * 2 * D, n, s);
     if (thread < M) {
         s.top[thread] = -INFINITY;
         s.sum[thread] = 0.0f;
@@ -243,6 +258,23 @@ static __global__ void __launch_bounds__(FEW_THREADS)
     }
 }
 
+enum { JOIN_PARTS = 16 /* asked for at once */ };
+
+/* A dim of some parts, and the sums of their weights. */
+template <int D> struct some_parts {
+    float value[JOIN_PARTS], sum[JOIN_PARTS];
+
+    TD_DEVICE_MEMBER void load(const float *part, int32_t first, int32_t n)
+    {
+#pragma unroll
+        for (int32_t i = 0; i < JOIN_PARTS; i++) {
+            const float *p = part + (int64_t)(first + i) * (D + 2);
+            value[i] = first + i < n ? p[threadIdx.x] : 0.0f;
+            sum[i] = first + i < n ? p[D + 1] : 0.0f;
+        }
+    }
+};
+
 /* A block for each row and head, a thread for each dim. */
 template <int D>
 static __global__ void __launch_bounds__(D)
@@ -251,24 +283,31 @@ static __global__ void __launch_bounds__(D)
     __shared__ float weight[PARTS];
     int64_t at = (int64_t)blockIdx.x * a.n_heads + blockIdx.y;
     int d = (int)threadIdx.x;
-    td_wait_early(gridDim.x);
-    int32_t pos = b.pos[blockIdx.x], per = part_blocks(pos);
+    int32_t pos = b.pos[blockIdx.x], per = part_blocks(pos), seq = b.seq[blockIdx.x];
     int32_t n = (pos / T + per) / per;
-    if (b.seq[blockIdx.x] < 0)
-        return;
     const float *part = a.parts + at * PARTS * (D + 2);
+    struct some_parts<D> some;
+    td_wait_early(gridDim.x);
+    if (seq < 0)
+        return;
+    some.load(part, 0, n);
     float gate = a.qg[at * 2 * D + D + d], top = -INFINITY, sum = 0.0f, y = 0.0f;
     for (int32_t i = d; i < n; i += D)
         weight[i] = part[(int64_t)i * (D + 2) + D];
     __syncthreads();
     for (int32_t i = 0; i < n; i++)
         top = fmaxf(top, weight[i]);
-#pragma unroll 4
-    for (int32_t i = 0; i < n; i++) {
-        const float *p = part + (int64_t)i * (D + 2);
-        float w = expf(weight[i] - top);
-        sum = fmaf(w, p[D + 1], sum);
-        y = fmaf(w, p[d], y);
+    for (int32_t first = 0; first < n; first += JOIN_PARTS) {
+        if (first > 0)
+            some.load(part, first, n);
+#pragma unroll
+        for (int32_t i = 0; i < JOIN_PARTS; i++) {
+            if (first + i >= n)
+                continue;
+            float w = expf(weight[first + i] - top);
+            sum = fmaf(w, some.sum[i], sum);
+            y = fmaf(w, some.value[i], y);
+        }
     }
     y = y / sum * td_sigmoid(gate);
     a.y[at * D + d] = y;

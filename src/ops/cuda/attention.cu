@@ -49,8 +49,11 @@ TD_DEVICE float load(const uint16_t *p)
 
 /* ---- way in ---- */
 
-/* A block for each row and head: queries first, then keys with their values. Angles
- * depend on positions alone. */
+/* Dims of a head that a thread has, QKV_THREADS apart. */
+enum { QKV_EACH = (TD_CUDA_MAX_DIM + QKV_THREADS - 1) / QKV_THREADS };
+
+/* A block for each row and head: queries first, then keys with their values. What depends
+ * on the position alone is there before td_wait(); the rest takes one trip to memory. */
 template <typename T>
 static __global__ void __launch_bounds__(QKV_THREADS)
     qkv_head(const struct td_qkv_args a, const struct td_batch b)
@@ -61,19 +64,34 @@ static __global__ void __launch_bounds__(QKV_THREADS)
     int32_t t = (int32_t)threadIdx.x;
     bool query = h < a.n_heads;
     float angle = t < half ? (float)pos * a.inv_freq[t] : 0.0f;
-    float c = cosf(angle), sn = sinf(angle);
+    float c = cosf(angle), sn = sinf(angle), squares = 0.0f;
+    const float *norm = query ? a.q_norm : a.k_norm;
+    float x[QKV_EACH], v[QKV_EACH], w[QKV_EACH];
+    int64_t to =
+        query || seq < 0 ? 0 : cache_at(b, seq, pos, a.n_kv, h - a.n_heads, dim);
+#pragma unroll
+    for (int i = 0; i < QKV_EACH; i++)
+        w[i] = t + QKV_THREADS * i < dim ? norm[t + QKV_THREADS * i] : 0.0f;
     td_wait_early(gridDim.x);
     if (seq < 0)
         return;
     int64_t key = ((int64_t)row * a.n_kv + h - a.n_heads) * dim;
     float *q = a.qg + ((int64_t)row * a.n_heads + h) * 2 * dim;
-    const float *x = query ? q : a.k + key, *w = query ? a.q_norm : a.k_norm;
-    float squares = 0.0f;
-    for (int d = t; d < dim; d += QKV_THREADS)
-        squares = fmaf(x[d], x[d], squares);
+    const float *from = query ? q : a.k + key;
+#pragma unroll
+    for (int i = 0; i < QKV_EACH; i++) {
+        int d = t + QKV_THREADS * i;
+        x[i] = d < dim ? from[d] : 0.0f;
+        v[i] = d < dim && !query ? a.v[key + d] : 0.0f;
+    }
+#pragma unroll
+    for (int i = 0; i < QKV_EACH; i++)
+        squares = fmaf(x[i], x[i], squares);
     float s = 1.0f / sqrtf(td_block_sum(squares) / (float)dim + a.eps);
-    for (int d = t; d < dim; d += QKV_THREADS)
-        y[d] = x[d] * s * w[d];
+#pragma unroll
+    for (int i = 0; i < QKV_EACH; i++)
+        if (t + QKV_THREADS * i < dim)
+            y[t + QKV_THREADS * i] = x[i] * s * w[i];
     __syncthreads();
     if (t < half) { /* no more than QKV_THREADS */
         float lo = y[t], hi = y[t + half];
@@ -81,16 +99,19 @@ static __global__ void __launch_bounds__(QKV_THREADS)
         y[t + half] = hi * c + lo * sn;
     }
     __syncthreads();
-    int64_t to = query ? 0 : cache_at(b, seq, pos, a.n_kv, h - a.n_heads, dim);
-    for (int d = (int)threadIdx.x; d < dim; d += QKV_THREADS) {
+#pragma unroll
+    for (int i = 0; i < QKV_EACH; i++) {
+        int d = t + QKV_THREADS * i;
+        if (d >= dim)
+            continue;
         if (query) {
             q[d] = y[d];
         } else if (sizeof(T) == 2) {
             ((uint16_t *)a.kv.k)[to + d] = td_to_bf16(y[d]);
-            ((uint16_t *)a.kv.v)[to + d] = td_to_bf16(a.v[key + d]);
+            ((uint16_t *)a.kv.v)[to + d] = td_to_bf16(v[i]);
         } else {
             ((float *)a.kv.k)[to + d] = y[d];
-            ((float *)a.kv.v)[to + d] = a.v[key + d];
+            ((float *)a.kv.v)[to + d] = v[i];
         }
     }
 }
