@@ -16,12 +16,15 @@ enum {
     GROUPS = THREADS / WARP, /* of a block */
     ROW_THREADS = 1024,
     KEEP = TD_CANDIDATES,
-    FEW = 8,   /* columns of a lane */
-    MANY = 32, /* the same where there are more than ROW_THREADS * HELD groups else */
-    HELD = 4,  /* groups of a thread of row_candidates() */
-    MOST = 2 * KEEP, /* groups that are looked at */
-    ROOM = 4096,     /* keys that are gathered */
-    RANKERS = 8      /* threads that count for a key */
+    /* Columns of a lane: many groups are wanted, but no more than a row's block holds. */
+    ONE = 1,
+    FEW = 8,
+    MANY = 32,
+    MOST_OF_ONE = 1 << 16, /* columns of a row, for lanes of ONE */
+    HELD = 4,              /* groups of a thread of row_candidates() */
+    MOST = 2 * KEEP,       /* groups that are looked at */
+    ROOM = 4096,           /* keys that are gathered */
+    RANKERS = 8            /* threads that count for a key */
 };
 
 /* A group's best key and the sum of exp(logit - its best). */
@@ -101,12 +104,13 @@ struct chooser {
     int n_picked, n_found;
 };
 
-/* A bound that KEEP to MOST of the block's keys reach, or all if there are fewer. All
- * threads must call it. */
+/* A bound that KEEP of the block's n keys reach, and no more than MOST and half of them
+ * if these are more; all if there are fewer. All threads must call it. */
 TD_DEVICE uint64_t find_bound(const uint64_t (&mine)[HELD], int32_t n)
 {
     uint64_t lo = 1, hi = ~0ull;
-    while (n > MOST && hi - lo > 1) {
+    const int most = min((int)MOST, max(n / 2, (int)KEEP));
+    while (n > KEEP && hi - lo > 1) {
         uint64_t mid = lo + (hi - lo) / 2;
         int count = __syncthreads_count(mine[0] >= mid);
         for (int i = 1; i < HELD && i * ROW_THREADS < n; i++) {
@@ -117,7 +121,7 @@ TD_DEVICE uint64_t find_bound(const uint64_t (&mine)[HELD], int32_t n)
             hi = mid;
         else
             lo = mid;
-        if (count >= KEEP && count <= MOST)
+        if (count >= KEEP && count <= most)
             break;
     }
     return lo;
@@ -236,30 +240,34 @@ static __global__ void __launch_bounds__(ROW_THREADS)
     }
 }
 
-/* Columns of a lane, such that a row of `vocab` columns has no more groups than
- * row_candidates() holds. */
-static int lane_of(int64_t vocab)
+/* Columns of a lane for a row of n. The fewer columns a row has, the smaller its groups
+ * must be: with no more than KEEP of them every column is looked at. */
+static int lane_of(int64_t n)
 {
-    return vocab <= (int64_t)ROW_THREADS * HELD * WARP * FEW ? FEW : MANY;
+    return n <= MOST_OF_ONE                                ? ONE
+           : n <= (int64_t)ROW_THREADS * HELD * WARP * FEW ? FEW
+                                                           : MANY;
 }
 
-static int64_t groups_of(int64_t n, int64_t vocab)
+static int64_t groups_of(int64_t n)
 {
-    int64_t wide = WARP * lane_of(vocab);
+    int64_t wide = WARP * lane_of(n);
     return (n + wide - 1) / wide;
 }
 
+/* For rows of up to `vocab` columns. */
 extern "C" size_t td_cuda_candidates_bytes(const struct td_reserve *r)
 {
-    return (size_t)r->max_out * (size_t)groups_of(r->vocab, r->vocab) *
-           sizeof(struct group);
+    int64_t most =
+        TD_MAX(groups_of(r->vocab), groups_of(TD_MIN(r->vocab, (int64_t)MOST_OF_ONE)));
+    return (size_t)r->max_out * (size_t)most * sizeof(struct group);
 }
 
 template <int N>
 static void run(const struct td_cuda_ctx *c, const struct td_candidates_args *a)
 {
     struct group *groups = (struct group *)c->candidates;
-    int32_t n = (int32_t)groups_of(a->n, c->limits.vocab);
+    int32_t n = (int32_t)groups_of(a->n);
     dim3 grid((unsigned)((n + GROUPS - 1) / GROUPS), (unsigned)a->rows);
     if (n)
         td_start(c, group_candidates<N>, grid, THREADS, 0, *a, groups, n);
@@ -270,7 +278,10 @@ static void run(const struct td_cuda_ctx *c, const struct td_candidates_args *a)
 extern "C" void td_cuda_candidates(const struct td_cuda_ctx *c,
                                    const struct td_candidates_args *a)
 {
-    if (lane_of(c->limits.vocab) == FEW)
+    int lane = lane_of(a->n);
+    if (lane == ONE)
+        run<ONE>(c, a);
+    else if (lane == FEW)
         run<FEW>(c, a);
     else
         run<MANY>(c, a);
