@@ -267,10 +267,9 @@ static void experts(struct td_model *m, const struct td_ffn_weights *w,
     m->dev->ops.experts(m->dev, &run);
 }
 
-void td_layer_ffn(struct td_model *m, struct td_cache *c, const struct td_layer *l,
+void td_layer_ffn(struct td_model *m, const struct td_layer *l,
                   const struct td_norm_args *norm)
 {
-    (void)c;
     if (m->cfg.family == TD_FAMILY_QWEN35_MOE)
         experts(m, &l->ffn, norm);
     else
@@ -291,6 +290,6 @@ enum td_status td_layer_forward(struct td_model *m, struct td_cache *c,
     enum td_status s = td_model_sum(m, m->work.delta, n, err);
     if (s != TD_OK)
         return s;
-    td_layer_ffn(m, c, l, &second);
+    td_layer_ffn(m, l, &second);
     return td_model_sum(m, m->work.delta, n, err);
 }

@@ -138,7 +138,7 @@ void td_layer_attention(struct td_model *m, struct td_cache *c,
                         const struct td_layer *l, const struct td_norm_args *norm);
 void td_layer_gdn(struct td_model *m, struct td_cache *c, const struct td_layer *l,
                   const struct td_norm_args *norm);
-void td_layer_ffn(struct td_model *m, struct td_cache *c, const struct td_layer *l,
+void td_layer_ffn(struct td_model *m, const struct td_layer *l,
                   const struct td_norm_args *norm);
 
 /* Whether products and mixtures of this batch do what goes before and behind them. */

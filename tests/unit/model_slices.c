@@ -16,6 +16,13 @@ enum { ROWS = 70, MAX_RANKS = 4 };
 typedef void (*part_fn)(struct td_model *m, struct td_cache *c,
                         const struct td_layer *l, const struct td_norm_args *norm);
 
+static void ffn_part(struct td_model *m, struct td_cache *c, const struct td_layer *l,
+                     const struct td_norm_args *norm)
+{
+    (void)c;
+    td_layer_ffn(m, l, norm);
+}
+
 /* One layer's part on a given input; rows of a prompt, new sequence. */
 static void run_part(struct util_model *u, int layer, part_fn part, const float *input)
 {
@@ -76,7 +83,7 @@ static void check_model(const char *path, int ranks)
         bool full = whole.model->layers[l].kind == TD_LAYER_FULL;
         check_part(&whole, rank, ranks, l, full ? td_layer_attention : td_layer_gdn,
                    input);
-        check_part(&whole, rank, ranks, l, td_layer_ffn, input);
+        check_part(&whole, rank, ranks, l, ffn_part, input);
     }
     td_free(input);
     util_close(&whole);

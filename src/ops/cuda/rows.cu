@@ -67,7 +67,7 @@ static __global__ void __launch_bounds__(ROW_THREADS)
 /* Exact products may follow, which exact.cu makes of many rows without planes. */
 static int planes_of_norm(const struct td_cuda_ctx *c, int32_t rows)
 {
-    return c->warpgroups && rows > TD_CUDA_SMALL_ROWS ? td_planes_rounded(c) : 3;
+    return td_planes_sliced(c, rows) ? td_planes_rounded(c) : 3;
 }
 
 extern "C" void td_cuda_norm(const struct td_cuda_ctx *c, const struct td_norm_args *a)
