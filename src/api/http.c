@@ -33,6 +33,7 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -40,6 +41,8 @@
 enum { STREAM_BLOCK = 4096, MAX_HEADERS = 8, WATCH_EVERY_MS = 1000, BACKLOG = 511 };
 
 static const double LAST_REPLIES = 2; /* seconds for them to go out at the end */
+static const double LAST_BYTES = 1;   /* for a request whose sender closed its side */
+static const uint64_t WAKE = 0;       /* the watcher's event that is no exchange's */
 
 enum state { READING, HANDLED, REPLIED };
 
@@ -79,7 +82,7 @@ struct td_exchange {
 struct td_http {
     struct td_http_params params;
     struct MHD_Daemon *daemon;
-    int port, listen_fd, watch_fd;
+    int port, listen_fd, watch_fd, wake_fd;
     pthread_t watcher;
     bool watching;
     pthread_mutex_t lock; /* guards the lists; taken before an exchange's */
@@ -351,18 +354,35 @@ static enum MHD_Result queue(struct td_exchange *x)
 
 /* An event names its exchange by a number: by the time it is looked at, the exchange may
  * be over, and another one may lie at the same address. */
+static void expect_hang_up(struct td_exchange *x, int operation)
+{
+    struct epoll_event e = {.events = EPOLLRDHUP | EPOLLONESHOT,
+                            .data.u64 = x->watch_id};
+    (void)epoll_ctl(x->http->watch_fd, operation, x->link->fd, &e);
+}
+
 static void watch(struct td_exchange *x)
 {
     struct td_http *h = x->http;
-    struct epoll_event e = {.events = EPOLLRDHUP | EPOLLONESHOT};
     (void)pthread_mutex_lock(&h->lock);
-    e.data.u64 = x->watch_id = ++h->watch_ids;
+    x->watch_id = ++h->watch_ids;
     x->next = h->watched;
     x->at = &h->watched;
     if (x->next)
         x->next->at = &x->next;
     h->watched = x;
-    (void)epoll_ctl(h->watch_fd, EPOLL_CTL_ADD, x->link->fd, &e);
+    expect_hang_up(x, EPOLL_CTL_ADD);
+    (void)pthread_mutex_unlock(&h->lock);
+}
+
+/* Its request has arrived: there is no deadline any more, and who hangs up now, or has
+ * done so, is gone. */
+static void watch_again(struct td_exchange *x)
+{
+    struct td_http *h = x->http;
+    (void)pthread_mutex_lock(&h->lock);
+    x->link->deadline = 0;
+    expect_hang_up(x, EPOLL_CTL_MOD);
     (void)pthread_mutex_unlock(&h->lock);
 }
 
@@ -380,17 +400,22 @@ static void unwatch(struct td_exchange *x)
     (void)pthread_mutex_unlock(&h->lock);
 }
 
-/* The exchange that an event speaks of, held; NULL when it is over meanwhile. */
+/* The exchange that an event speaks of, held; NULL when it is over meanwhile, or its
+ * request has not been read yet. The library may miss that no more of it will come (where
+ * the last bytes and the end arrive together), hence a deadline for the rest. */
 static struct td_exchange *find_watched(struct td_http *h, uint64_t which)
 {
     struct td_exchange *x;
     (void)pthread_mutex_lock(&h->lock);
     for (x = h->watched; x && x->watch_id != which; x = x->next)
         ;
-    if (x)
+    bool reading = x && x->link->deadline > 0;
+    if (reading)
+        x->link->deadline = TD_MIN(x->link->deadline, td_clock_now() + LAST_BYTES);
+    else if (x)
         td_exchange_hold(x);
     (void)pthread_mutex_unlock(&h->lock);
-    return x;
+    return reading ? NULL : x;
 }
 
 static void hang_up(struct td_http *h, uint64_t which)
@@ -424,7 +449,8 @@ static void *watcher(void *self)
         struct epoll_event e[64];
         int n = epoll_wait(h->watch_fd, e, (int)TD_COUNT(e), WATCH_EVERY_MS);
         for (int i = 0; i < n; i++)
-            hang_up(h, e[i].data.u64);
+            if (e[i].data.u64 != WAKE)
+                hang_up(h, e[i].data.u64);
         (void)pthread_mutex_lock(&h->lock);
         check_deadlines(h);
         (void)pthread_mutex_unlock(&h->lock);
@@ -585,7 +611,10 @@ static enum MHD_Result on_head(struct td_http *h, struct MHD_Connection *c,
         refuse_extra(x);
     else if (!refuse_lengths(x))
         h->params.head(h->params.self, x);
-    return td_exchange_begun(x) ? queue(x) : MHD_YES;
+    if (td_exchange_begun(x))
+        return queue(x);
+    watch(x);
+    return MHD_YES;
 }
 
 /* A piece of the body. What is too long is thrown away, and the request refused at its
@@ -616,17 +645,13 @@ static enum MHD_Result on_request(void *self, struct MHD_Connection *c, const ch
     if (*n > 0)
         return on_body(x, data, n);
     if (x->state == READING) {
-        (void)pthread_mutex_lock(&h->lock);
-        x->link->deadline = 0;
-        (void)pthread_mutex_unlock(&h->lock);
         x->state = HANDLED;
-        if (x->too_large) {
+        watch_again(x);
+        if (x->too_large)
             refuse(x, MHD_HTTP_CONTENT_TOO_LARGE, "too_large",
                    "the request's body is too large");
-        } else {
-            watch(x);
+        else
             h->params.fn(h->params.self, x);
-        }
     }
     return answer_or_wait(x);
 }
@@ -688,8 +713,12 @@ static enum td_status start(struct td_http *h, struct td_error *err)
     enum td_status s = open_port(h, err);
     if (s != TD_OK)
         return s;
+    struct epoll_event wake = {.events = EPOLLIN, .data.u64 = WAKE};
     h->watch_fd = epoll_create1(EPOLL_CLOEXEC);
-    if (h->watch_fd < 0 || pthread_create(&h->watcher, NULL, watcher, h) != 0)
+    h->wake_fd = eventfd(0, EFD_CLOEXEC);
+    if (h->watch_fd < 0 || h->wake_fd < 0 ||
+        epoll_ctl(h->watch_fd, EPOLL_CTL_ADD, h->wake_fd, &wake) != 0 ||
+        pthread_create(&h->watcher, NULL, watcher, h) != 0)
         return td_error_set(err, TD_E_NOMEM, "cannot start the watcher of sockets");
     h->watching = true;
     h->daemon = MHD_start_daemon(
@@ -720,7 +749,7 @@ enum td_status td_http_start(const struct td_http_params *params, struct td_http
     if (!h)
         return td_error_set(err, TD_E_NOMEM, "no memory for the HTTP server");
     h->params = *params;
-    h->listen_fd = h->watch_fd = -1;
+    h->listen_fd = h->watch_fd = h->wake_fd = -1;
     (void)pthread_mutex_init(&h->lock, NULL);
     enum td_status s = start(h, err);
     if (s == TD_OK)
@@ -801,14 +830,18 @@ void td_http_stop(struct td_http *h)
         td_http_quiesce(h);
         wake_all(h);
     }
-    if (h->watching)
+    if (h->watching) {
+        (void)eventfd_write(h->wake_fd, 1);
         (void)pthread_join(h->watcher, NULL);
+    }
     if (h->daemon)
         MHD_stop_daemon(h->daemon);
     if (h->listen_fd >= 0)
         (void)close(h->listen_fd);
     if (h->watch_fd >= 0)
         (void)close(h->watch_fd);
+    if (h->wake_fd >= 0)
+        (void)close(h->wake_fd);
     (void)pthread_mutex_destroy(&h->lock);
     td_free(h);
 }

@@ -12,7 +12,8 @@
  * While a reply is outstanding the connection is suspended and costs no thread. The
  * library does not look at suspended connections, so a thread of our own watches their
  * sockets: when the client hangs up (or closes its sending side), td_gone_fn is called.
- * The same thread closes connections that do not deliver a request in time.
+ * The same thread closes connections that do not deliver a request in time, or never will
+ * because their client closed its side.
  *
  * Ceilings: TD_MAX_HTTP_HEADER, the body as given, the number of connections, the bytes
  * that a slow reader leaves unread (TD_MAX_HTTP_UNREAD).

@@ -8,6 +8,7 @@
 #include "check.h"
 
 #include "api/front.h"
+#include "base/clock.h"
 #include "base/json.h"
 #include "base/limits.h"
 #include "base/mem.h"
@@ -15,6 +16,8 @@
 #include "engine/wire.h"
 
 #include <arpa/inet.h>
+#include <netinet/tcp.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -734,15 +737,62 @@ static void too_many_clients(void **state)
     close_world();
 }
 
+/* A body that will never be whole, because its sender closed its side, is not waited for.
+ * Its last bytes and the end come in one packet. */
+static void half_a_body(void **state)
+{
+    static const char half[] = "POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
+                               "Content-Length: 100\r\n\r\n{\"prompt\"";
+    char answer[16];
+    int on = 1;
+    (void)state;
+    open_world(true);
+    int fd = dial();
+    assert_int_equal(setsockopt(fd, IPPROTO_TCP, TCP_CORK, &on, sizeof(on)), 0);
+    assert_int_equal(send(fd, half, strlen(half), MSG_NOSIGNAL), strlen(half));
+    assert_int_equal(shutdown(fd, SHUT_WR), 0);
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    assert_int_equal(poll(&p, 1, 20000), 1); /* of 60 s that a request may take */
+    assert_true(recv(fd, answer, sizeof(answer), 0) <= 0);
+    (void)close(fd);
+    close_world();
+}
+
+/* Nothing is under way, so nothing is waited for. */
+static void an_idle_server_stops_at_once(void **state)
+{
+    double best = 1;
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        open_world(true);
+        for (int n = 0; n < 100; n++) /* until all of its threads wait */
+            nap();
+        double start = td_clock_now();
+        td_http_stop(w.http);
+        best = TD_MIN(best, td_clock_now() - start);
+        w.http = NULL;
+        close_world();
+    }
+    assert_true(best < 0.5);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tool_calls_stream), cmocka_unit_test(tool_calls_whole),
-        cmocka_unit_test(one_call_only),     cmocka_unit_test(death_at_every_token),
-        cmocka_unit_test(two_deaths),        cmocka_unit_test(cut_at_every_token),
-        cmocka_unit_test(failures),          cmocka_unit_test(not_ready),
-        cmocka_unit_test(gpu_gone),          cmocka_unit_test(many_clients),
-        cmocka_unit_test(too_many_clients),  cmocka_unit_test(stop_with_open_streams),
+        cmocka_unit_test(tool_calls_stream),
+        cmocka_unit_test(tool_calls_whole),
+        cmocka_unit_test(one_call_only),
+        cmocka_unit_test(death_at_every_token),
+        cmocka_unit_test(two_deaths),
+        cmocka_unit_test(cut_at_every_token),
+        cmocka_unit_test(failures),
+        cmocka_unit_test(not_ready),
+        cmocka_unit_test(gpu_gone),
+        cmocka_unit_test(many_clients),
+        cmocka_unit_test(too_many_clients),
+        cmocka_unit_test(stop_with_open_streams),
+        cmocka_unit_test(half_a_body),
+        cmocka_unit_test(an_idle_server_stops_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
