@@ -41,6 +41,21 @@ bool td_cmd_job_wanted(const struct td_conf *conf)
            (td_conf_is_set(conf, TD_O_TP) && td_conf_int(conf, TD_O_TP) > 1);
 }
 
+enum td_status td_cmd_job_count(const struct td_conf *conf,
+                                const struct td_config *config, int *hosts, int *ranks,
+                                struct td_error *err)
+{
+    const char *list = td_conf_str(conf, TD_O_HOSTS);
+    *hosts = 1;
+    enum td_status s =
+        td_hostlist_several(list) ? td_hosts_count(list, hosts, err) : TD_OK;
+    if (s != TD_OK)
+        return s;
+    *ranks = td_conf_is_set(conf, TD_O_TP) ? (int)td_conf_int(conf, TD_O_TP) : *hosts;
+    s = td_spread_divide(*ranks, *hosts, err);
+    return s == TD_OK ? td_split_check(config, *ranks, err) : s;
+}
+
 static enum td_status join(struct td_cmd_job *job, const struct td_conf *conf,
                            struct td_error *err)
 {
@@ -85,24 +100,30 @@ enum td_status td_cmd_job_open(struct td_cmd_job *job, const struct td_conf *con
                                const char *model, struct td_error *err)
 {
     char path[PATH_MAX];
+    struct td_config config;
+    int hosts, ranks;
+    enum td_status s = td_config_read(model, &config, err);
+    if (s == TD_OK)
+        s = td_cmd_job_count(conf, &config, &hosts, &ranks, err);
+    if (s != TD_OK)
+        return s;
     if (!realpath(model, path))
         return td_error_set(err, TD_E_NOT_FOUND, "cannot find %s: %s", model,
                             strerror(errno));
     (void)snprintf(job->model, sizeof(job->model), "%s", path);
-    enum td_status s = td_mpi_probe(job->mpirun, sizeof(job->mpirun), err);
+    s = td_mpi_probe(job->mpirun, sizeof(job->mpirun), err);
     if (s == TD_OK)
         s = join(job, conf, err);
     if (s != TD_OK)
         return s;
-    job->mpi = (struct td_mpi_job){
-        .mpirun = job->mpirun,
-        .cluster = &job->cluster,
-        .ranks = td_conf_is_set(conf, TD_O_TP) ? (int)td_conf_int(conf, TD_O_TP)
-                                               : job->cluster.n,
-        .ssh = td_conf_str(conf, TD_O_SSH),
-        .slurm = td_hostlist_slurm(td_conf_str(conf, TD_O_HOSTS)),
-        .root = geteuid() == 0,
-        .env = VARIABLES};
+    job->mpi =
+        (struct td_mpi_job){.mpirun = job->mpirun,
+                            .cluster = &job->cluster,
+                            .ranks = ranks,
+                            .ssh = td_conf_str(conf, TD_O_SSH),
+                            .slurm = td_hostlist_slurm(td_conf_str(conf, TD_O_HOSTS)),
+                            .root = geteuid() == 0,
+                            .env = VARIABLES};
     job->limits = (struct td_watch_limits){
         .first = FIRST_BEAT,
         .silent = SILENT,

@@ -32,8 +32,16 @@ struct td_cmd_job {
 /* Is more than one rank asked for? Not when this process is a rank itself. */
 bool td_cmd_job_wanted(const struct td_conf *conf);
 
+/* How many hosts and ranks are asked for, and do these divide over those, and the model
+ * over these? Nothing is started. Errors: those of td_hosts_count(), td_spread_divide()
+ * and td_split_check(). */
+enum td_status td_cmd_job_count(const struct td_conf *conf,
+                                const struct td_config *config, int *hosts, int *ranks,
+                                struct td_error *err);
+
 /* Finds mpirun, joins the hosts, chooses the network. Takes seconds. Errors: those of
- * td_cluster_join() and td_mpi_probe(), TD_E_HOSTS, TD_E_NOT_FOUND. */
+ * td_config_read() and td_cmd_job_count(), before anything is started; of td_mpi_probe()
+ * and td_cluster_join(); TD_E_HOSTS. */
 enum td_status td_cmd_job_open(struct td_cmd_job *job, const struct td_conf *conf,
                                const char *model, struct td_error *err);
 

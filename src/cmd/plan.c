@@ -12,11 +12,11 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "cmd/cmd.h"
+#include "cmd/job.h"
 #include "cmd/options.h"
 #include "cmd/term.h"
 #include "engine/device.h"
 #include "engine/engine.h"
-#include "launch/hostlist.h"
 #include "launch/hosts.h"
 #include "plan/speed.h"
 #include "plan/spread.h"
@@ -184,25 +184,6 @@ static void estimate(struct facts *f)
         f->decode = 1 / step;
 }
 
-/* How many hosts and ranks. */
-static enum td_status count(struct facts *f, const struct td_conf *conf,
-                            struct td_error *err)
-{
-    const char *hosts = td_conf_str(conf, TD_O_HOSTS);
-    struct td_buf list;
-    enum td_status s = TD_OK;
-    td_buf_init(&list, (size_t)TD_MAX_RANKS * TD_FACT_TEXT);
-    f->hosts = 1;
-    if (td_hostlist_several(hosts))
-        s = td_hostlist_expand(hosts, &list, err);
-    for (size_t i = 0; s == TD_OK && i < list.len; i++)
-        f->hosts += list.p[i] == ',';
-    td_buf_release(&list);
-    f->n_ranks =
-        td_conf_is_set(conf, TD_O_TP) ? (int)td_conf_int(conf, TD_O_TP) : f->hosts;
-    return s == TD_OK ? td_spread_divide(f->n_ranks, f->hosts, err) : s;
-}
-
 /* Looking at the hosts, in a thread of its own: it mostly waits. */
 struct look {
     struct facts *f;
@@ -324,9 +305,7 @@ static enum td_status examine(struct facts *f, const struct td_conf *conf,
     if (s == TD_OK)
         s = td_config_read(model, &f->cfg, err);
     if (s == TD_OK)
-        s = count(f, conf, err);
-    if (s == TD_OK)
-        s = td_split_check(&f->cfg, f->n_ranks, err);
+        s = td_cmd_job_count(conf, &f->cfg, &f->hosts, &f->n_ranks, err);
     if (s != TD_OK)
         return s;
     begin_look(&look);

@@ -382,6 +382,7 @@ static void join_release(struct td_join *j)
     td_free(j->errors);
 }
 
+/* This machine as the only host. */
 static enum td_status alone(struct td_cluster *c, struct td_error *err)
 {
     struct utsname u;
@@ -393,6 +394,31 @@ static void absolute(const char *path, char out[PATH_MAX])
 {
     if (path && !realpath(path, out))
         td_text_copy(out, PATH_MAX, path);
+}
+
+/* The hosts of a list, by their names. */
+static enum td_status name_hosts(const char *hosts, struct td_cluster *c,
+                                 struct td_error *err)
+{
+    struct td_buf list;
+    if (!hosts || !*hosts)
+        return alone(c, err);
+    td_buf_init(&list, (size_t)TD_MAX_RANKS * TD_FACT_TEXT);
+    enum td_status s = td_hostlist_expand(hosts, &list, err);
+    if (s == TD_OK)
+        s = split(list.p, c, err);
+    td_buf_release(&list);
+    return s;
+}
+
+enum td_status td_hosts_count(const char *hosts, int *n, struct td_error *err)
+{
+    struct td_cluster c = {0};
+    enum td_status s = name_hosts(hosts, &c, err);
+    if (s == TD_OK)
+        *n = c.n;
+    td_cluster_release(&c);
+    return s;
 }
 
 enum td_status td_cluster_examine(const char *hosts, const struct td_join_options *o,
@@ -407,14 +433,8 @@ enum td_status td_cluster_examine(const char *hosts, const struct td_join_option
                                    .seconds = start_seconds,
                                    .no_copy = j.glance};
     char model[PATH_MAX] = "", rates_of[PATH_MAX] = "";
-    struct td_buf list;
-    bool several = hosts && *hosts;
-    td_buf_init(&list, (size_t)TD_MAX_RANKS * TD_FACT_TEXT);
-    enum td_status s = several ? td_hostlist_expand(hosts, &list, err) : TD_OK;
-    if (s == TD_OK)
-        s = several ? split(list.p, &c, err) : alone(&c, err);
-    td_buf_release(&list);
-    if (s == TD_OK && several)
+    enum td_status s = name_hosts(hosts, &c, err);
+    if (s == TD_OK && hosts && *hosts)
         s = order(&c, j.glance ? o->glance / 3 : all_names_seconds, err);
     if (s == TD_OK)
         s = join_new(&j, err);

@@ -110,13 +110,6 @@ enum td_status td_mpi_line(const struct td_mpi_job *job, struct td_argv *a,
                            struct td_error *err)
 {
     int n = TD_MAX(job->cluster->n, 1);
-    if (job->ranks < n || job->ranks % n != 0) {
-        td_error_set(err, TD_E_HOSTS, "%d ranks cannot be spread over %d hosts",
-                     job->ranks, n);
-        td_error_why(err, "each host runs the same number of ranks");
-        td_error_fix(err, "give --tp a multiple of %d, or leave it out", n);
-        return TD_E_HOSTS;
-    }
     td_argv_add(a, job->mpirun);
     if (job->root)
         td_argv_add(a, "--allow-run-as-root");

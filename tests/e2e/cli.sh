@@ -100,6 +100,21 @@ done
 for option in --rank-timeout=3 --load-timeout=9; do
     wrong "${option%=*} is given, but this machine alone is used" run models/lexicon "$option" x
 done
+# what cannot be spread or split is refused before ssh is run
+printf '#!/bin/sh\ntouch %s/ssh_ran\n' "$box" >"$box/ssh"
+chmod +x "$box/ssh"
+for verb in run serve bench plan; do
+    case $verb in run) words=(hello) ;; serve) words=(--port 0) ;; *) words=() ;; esac
+    tandem "$verb" models/lexicon --tp 3 --hosts localhost,198.51.100.1 --ssh "$box/ssh" \
+        "${words[@]}"
+    check "${verb}_uneven" test "$code" -eq 2
+    check "${verb}_uneven_says" says "$stderr" '^error +3 ranks do not divide over 2 hosts$'
+    tandem "$verb" models/lexicon --hosts localhost,198.51.100.1,198.51.100.2 \
+        --ssh "$box/ssh" "${words[@]}"
+    check "${verb}_no_split" test "$code" -eq 1
+    check "${verb}_no_split_says" says "$stderr" '^cause +4 query heads do not divide by 3$'
+done
+check ssh_did_not_run test ! -e "$box/ssh_ran"
 TANDEM_FABRIC=lo tandem run models/lexicon --no-think hello
 check variables_are_for_all_verbs test "$code" -eq 0
 

@@ -56,6 +56,17 @@ static void a_single_host_is_this_machine(void **state)
     assert_int_equal(td_hosts_alone("a[1-", &err), TD_E_USAGE);
 }
 
+static void hosts_are_counted(void **state)
+{
+    int n = 0;
+    (void)state;
+    assert_int_equal(td_hosts_count("198.51.100.1,198.51.100.2,b", &n, NULL), TD_OK);
+    assert_int_equal(n, 3);
+    assert_int_equal(td_hosts_count("a,,b", &n, NULL), TD_E_USAGE);
+    assert_int_equal(td_hosts_count("@tests/none", &n, NULL), TD_E_NOT_FOUND);
+    assert_int_equal(n, 3);
+}
+
 static void memory_is_short(void **state)
 {
     (void)state;
@@ -76,6 +87,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lists_that_cannot_be_used),
         cmocka_unit_test(a_single_host_is_this_machine),
+        cmocka_unit_test(hosts_are_counted),
         cmocka_unit_test(memory_is_short),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

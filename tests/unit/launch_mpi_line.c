@@ -165,20 +165,6 @@ static void alone(void **state)
     assert_not(line, "ssh");
 }
 
-static void uneven(void **state)
-{
-    struct td_cluster c = cluster_of(2);
-    struct td_mpi_job job = {
-        .mpirun = "mpirun", .cluster = &c, .ranks = 3, .command = command};
-    struct td_argv a = {0};
-    struct td_error err;
-    (void)state;
-    td_error_init(&err);
-    assert_int_equal(td_mpi_line(&job, &a, &err), TD_E_HOSTS);
-    assert_non_null(strstr(err.fix, "multiple of 2"));
-    td_argv_release(&a);
-}
-
 static void no_memory(void **state)
 {
     struct td_cluster c = cluster_of(2);
@@ -278,11 +264,10 @@ static void probing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_host), cmocka_unit_test(several_hosts),
-        cmocka_unit_test(slurm),    cmocka_unit_test(alone),
-        cmocka_unit_test(uneven),   cmocka_unit_test(no_memory),
-        cmocka_unit_test(versions), cmocka_unit_test(finding),
-        cmocka_unit_test(probing),
+        cmocka_unit_test(one_host),  cmocka_unit_test(several_hosts),
+        cmocka_unit_test(slurm),     cmocka_unit_test(alone),
+        cmocka_unit_test(no_memory), cmocka_unit_test(versions),
+        cmocka_unit_test(finding),   cmocka_unit_test(probing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
