@@ -304,6 +304,24 @@ static bool on_token(void *self, const struct td_sampled *token)
     return pass_on(st, part, fresh);
 }
 
+/* A new question may be refused because of what was said before it. */
+static enum td_status check_room(const struct td_chat *c, struct td_error *err)
+{
+    enum { ALONE = 2 }; /* the system's text, which there may be, and the question */
+    struct td_engine_info info;
+    td_engine_info(c->engine, &info);
+    if (json_array_size(c->messages) <= ALONE || c->ids.len < (size_t)info.max_len)
+        return TD_OK;
+    td_error_set(err, TD_E_INPUT, "the conversation has %zu tokens", c->ids.len);
+    td_error_why(err, "the context holds %ld, answers included", (long)info.max_len);
+    if (info.plan.most_len > info.max_len)
+        td_error_fix(err, "start over with /new; --max-model-len up to %ld holds more",
+                     (long)info.plan.most_len);
+    else
+        td_error_fix(err, "start over with /new");
+    return TD_E_INPUT;
+}
+
 static enum td_status generate(struct td_chat *c, struct stream *st,
                                const atomic_bool *cancel, struct td_generated *out,
                                struct td_error *err)
@@ -355,6 +373,8 @@ enum td_status td_chat_ask(struct td_chat *c, const char *text, size_t n, td_cha
     enum td_status s = add_message(c->messages, "user", text, n, NULL, err);
     if (s == TD_OK)
         s = make_prompt(c, err);
+    if (s == TD_OK)
+        s = check_room(c, err);
     if (s == TD_OK)
         s = generate(c, &st, cancel, &done, err);
     if (s == TD_OK)

@@ -33,6 +33,7 @@ struct run {
 
     /* How answers are shown. */
     bool tty, colours, json;
+    bool talks; /* a conversation, not one answer */
     bool begun; /* something of this answer was written */
     enum td_part part;
 };
@@ -145,7 +146,8 @@ static void add_notes(const struct run *r, const struct td_generated *g)
                       "(--max-tokens)\n",
                       (long)g->n_tokens);
     else if (g->finish == TD_FINISH_LENGTH)
-        (void)fprintf(stderr, "note    the answer was cut: the context is full\n");
+        (void)fprintf(stderr, "note    the answer was cut: the context is full%s\n",
+                      r->talks ? "; /new starts over" : "");
     if (!td_conf_bool(r->conf, TD_O_STATS))
         return;
     (void)fprintf(stderr,
@@ -363,6 +365,7 @@ static int run(struct td_conf *conf, struct td_error *err)
                     .colours = td_term_colours(stdout),
                     .json = td_conf_bool(conf, TD_O_JSON)};
     bool once = conf->nargs > 1 || !td_term_is(stdin);
+    r.talks = !once;
     enum td_status s = check_args(conf, once, err);
     if (s == TD_OK && td_cmd_job_wanted(conf)) {
         struct td_engine_params engine = td_options_engine(conf, conf->args[0]);

@@ -196,6 +196,22 @@ check history_kept grep -q lighthouse "$box/state/tandem/history"
 check history_private test "$(stat -c %a "$box/state/tandem/history")" = 600
 check history_without_dropped test "$(grep -c 'not' "$box/state/tandem/history")" -eq 0
 
+# a full context, of the answer and of the next question
+start "'$TANDEM' run --no-think --max-model-len 64 $model"
+until_seen '> '
+type_in "$(printf 'word %.0s' {1..40})\r"
+check cut_by_context until_seen 'the context is full; /new starts over'
+until_seen '> '
+type_in 'What does the word boat mean?\r'
+check full until_seen 'start over with /new; --max-model-len up to 4096 holds more'
+until_seen '> '
+type_in '/new\r'
+until_seen '> '
+type_in 'What does the word boat mean?\r'
+check full_no_more until_seen 'a small vessel for travel on water'
+type_in '\004'
+wait "$terminal"
+
 start "NO_COLOR=1 '$TANDEM' run $model '$question'"
 check no_color until_seen 'thinking: '
 check no_color_answer until_seen 'passing ships'

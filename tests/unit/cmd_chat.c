@@ -195,6 +195,7 @@ static void test_conversation(void **unused)
     char many[1000] = "";
     memset(many, 'x', sizeof(many) - 1);
     assert_int_equal(ask(&c, &e, many, NULL, &g, &err), TD_E_INPUT);
+    assert_non_null(strstr(err.fix, "start over with /new"));
     assert_int_equal(ask(&c, &e, "\xFF", NULL, &g, &err), TD_E_INPUT);
     assert_int_equal(json_array_size(c.messages), before);
 
