@@ -34,21 +34,20 @@ static const char *const VARIABLES[] = {"OMP_WAIT_POLICY", NULL};
 
 bool td_cmd_job_wanted(const struct td_conf *conf)
 {
-    const char *hosts = td_conf_str(conf, TD_O_HOSTS);
+    int hosts = 2; /* of a list that cannot be read, as td_cmd_job_open() will say */
     if (td_conf_is_set(conf, TD_O_WORLD))
         return false;
-    return td_hostlist_several(hosts) ||
-           (td_conf_is_set(conf, TD_O_TP) && td_conf_int(conf, TD_O_TP) > 1);
+    if (td_conf_is_set(conf, TD_O_TP) && td_conf_int(conf, TD_O_TP) > 1)
+        return true;
+    (void)td_hosts_count(td_conf_str(conf, TD_O_HOSTS), &hosts, NULL);
+    return hosts > 1;
 }
 
 enum td_status td_cmd_job_count(const struct td_conf *conf,
                                 const struct td_config *config, int *hosts, int *ranks,
                                 struct td_error *err)
 {
-    const char *list = td_conf_str(conf, TD_O_HOSTS);
-    *hosts = 1;
-    enum td_status s =
-        td_hostlist_several(list) ? td_hosts_count(list, hosts, err) : TD_OK;
+    enum td_status s = td_hosts_count(td_conf_str(conf, TD_O_HOSTS), hosts, err);
     if (s != TD_OK)
         return s;
     *ranks = td_conf_is_set(conf, TD_O_TP) ? (int)td_conf_int(conf, TD_O_TP) : *hosts;
@@ -65,8 +64,6 @@ static enum td_status join(struct td_cmd_job *job, const struct td_conf *conf,
                                 .model = job->model,
                                 .build = td_build,
                                 .version = td_version};
-    if (!td_hostlist_several(hosts))
-        return TD_OK; /* an empty cluster is this host */
     return td_cluster_join(hosts, &o, &job->cluster, err);
 }
 
@@ -113,17 +110,17 @@ enum td_status td_cmd_job_open(struct td_cmd_job *job, const struct td_conf *con
     (void)snprintf(job->model, sizeof(job->model), "%s", path);
     s = td_mpi_probe(job->mpirun, sizeof(job->mpirun), err);
     if (s == TD_OK)
-        s = join(job, conf, err);
+        s = hosts > 1 ? join(job, conf, err) : TD_OK; /* no cluster is this host */
     if (s != TD_OK)
         return s;
-    job->mpi =
-        (struct td_mpi_job){.mpirun = job->mpirun,
-                            .cluster = &job->cluster,
-                            .ranks = ranks,
-                            .ssh = td_conf_str(conf, TD_O_SSH),
-                            .slurm = td_hostlist_slurm(td_conf_str(conf, TD_O_HOSTS)),
-                            .root = geteuid() == 0,
-                            .env = VARIABLES};
+    job->mpi = (struct td_mpi_job){
+        .mpirun = job->mpirun,
+        .cluster = &job->cluster,
+        .ranks = ranks,
+        .ssh = td_conf_str(conf, TD_O_SSH),
+        .slurm = hosts > 1 && td_hostlist_slurm(td_conf_str(conf, TD_O_HOSTS)),
+        .root = geteuid() == 0,
+        .env = VARIABLES};
     job->limits = (struct td_watch_limits){
         .first = FIRST_BEAT,
         .silent = SILENT,

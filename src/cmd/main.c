@@ -12,7 +12,6 @@
 #include "cmd/options.h"
 #include "cmd/term.h"
 #include "cmd/world.h"
-#include "launch/hostlist.h"
 #include "launch/hosts.h"
 
 #include <errno.h>
@@ -77,15 +76,16 @@ static const size_t between_hosts[] = {TD_O_FABRIC, TD_O_SSH, TD_O_RANK_TIMEOUT,
                                        TD_O_LOAD_TIMEOUT};
 enum { BETWEEN_RANKS = 2 };
 
-/* A single name in --hosts is this machine's, or a mistake; and so is a flag that would
+/* A single host in --hosts is this machine's, or a mistake; and so is a flag that would
  * be ignored. In a file and in the environment options stand for every verb. */
 static enum td_status check_alone(const struct td_conf *conf, const struct td_cmd *cmd,
                                   struct td_error *err)
 {
     const char *hosts = td_conf_str(conf, TD_O_HOSTS);
-    if (!(cmd->verb & TD_VERBS_HOSTS) || td_hostlist_several(hosts) ||
-        td_conf_is_set(conf, TD_O_WORLD))
-        return TD_OK;
+    int several = 0;
+    if (!(cmd->verb & TD_VERBS_HOSTS) || td_conf_is_set(conf, TD_O_WORLD) ||
+        td_hosts_count(hosts, &several, NULL) != TD_OK || several > 1)
+        return TD_OK; /* what is wrong with a list, the verb will say */
     size_t n = td_cmd_job_wanted(conf) ? BETWEEN_RANKS : TD_COUNT(between_hosts);
     for (size_t i = 0; i < n; i++) {
         if (!td_conf_is_flag(conf, between_hosts[i]))

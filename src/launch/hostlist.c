@@ -18,11 +18,6 @@ bool td_hostlist_slurm(const char *hosts)
     return hosts && strcmp(hosts, "slurm") == 0;
 }
 
-bool td_hostlist_several(const char *hosts)
-{
-    return hosts && (strchr(hosts, ',') || *hosts == '@' || td_hostlist_slurm(hosts));
-}
-
 /* ---- Slurm's node lists --------------------------------------------------------------- */
 
 /* Names are written out one by one. */

@@ -15,10 +15,6 @@
 
 #include <stdbool.h>
 
-/* Does the value of --hosts mean more than one machine, or is that for a file or for Slurm
- * to say? */
-bool td_hostlist_several(const char *hosts);
-
 /* The nodes are Slurm's. */
 bool td_hostlist_slurm(const char *hosts);
 

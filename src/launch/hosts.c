@@ -175,16 +175,6 @@ static enum td_status order(struct td_cluster *c, double seconds, struct td_erro
     return s;
 }
 
-enum td_status td_hosts_alone(const char *host, struct td_error *err)
-{
-    struct td_cluster c = {0};
-    enum td_status s = split(host, &c, err);
-    if (s == TD_OK)
-        s = order(&c, all_names_seconds, err);
-    td_cluster_release(&c);
-    return s;
-}
-
 /* ---- what each host says ------------------------------------------------------------ */
 
 struct td_buf *td_requests_new(int n)
@@ -408,6 +398,16 @@ static enum td_status name_hosts(const char *hosts, struct td_cluster *c,
     if (s == TD_OK)
         s = split(list.p, c, err);
     td_buf_release(&list);
+    return s;
+}
+
+enum td_status td_hosts_alone(const char *hosts, struct td_error *err)
+{
+    struct td_cluster c = {0};
+    enum td_status s = name_hosts(hosts, &c, err);
+    if (s == TD_OK)
+        s = order(&c, all_names_seconds, err);
+    td_cluster_release(&c);
     return s;
 }
 

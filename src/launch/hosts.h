@@ -31,13 +31,13 @@ struct td_join_options {
                              of this model folder; NULL: do not */
 };
 
-/* Is the only host of a list this machine? Nothing is started. TD_E_HOSTS: it is not;
- * TD_E_USAGE, TD_E_NOMEM. */
-enum td_status td_hosts_alone(const char *host, struct td_error *err);
-
 /* How many hosts a list names, as td_cluster_examine() has it. Nothing is started. Errors:
  * those of td_hostlist_expand(), TD_E_HOSTS (one is given twice), TD_E_USAGE. */
 enum td_status td_hosts_count(const char *hosts, int *n, struct td_error *err);
+
+/* Is the only host of a list this machine? Nothing is started. TD_E_HOSTS: it is not; else
+ * the errors of td_hosts_count(). */
+enum td_status td_hosts_alone(const char *hosts, struct td_error *err);
 
 /* Looks at the hosts of a list "a,b,c" (names or addresses, or as hostlist.h has it; NULL
  * or "": this machine alone), judges what was found, and keeps going where that is

@@ -100,6 +100,18 @@ done
 for option in --rank-timeout=3 --load-timeout=9; do
     wrong "${option%=*} is given, but this machine alone is used" run models/lexicon "$option" x
 done
+# a list of one host is this machine, whoever made the list
+echo localhost >"$box/one"
+SLURM_JOB_NODELIST=localhost tandem run models/lexicon --no-think --hosts slurm \
+    'What does the word lighthouse mean?'
+check one_host_of_slurm says "$stdout" '^lighthouse \(noun\)'
+tandem run models/lexicon --no-think --hosts "@$box/one" 'What does the word lighthouse mean?'
+check one_host_of_a_file says "$stdout" '^lighthouse \(noun\)'
+check one_host_has_no_ranks test -z "$stderr"
+echo 198.51.100.1 >"$box/one"
+tandem run models/lexicon --hosts "@$box/one" hello
+check one_other_host says "$stderr" '^error +this machine \(.*\) is not among the hosts$'
+
 # what cannot be spread or split is refused before ssh is run
 printf '#!/bin/sh\ntouch %s/ssh_ran\n' "$box" >"$box/ssh"
 chmod +x "$box/ssh"

@@ -62,9 +62,11 @@ static void hosts_are_counted(void **state)
     (void)state;
     assert_int_equal(td_hosts_count("198.51.100.1,198.51.100.2,b", &n, NULL), TD_OK);
     assert_int_equal(n, 3);
+    assert_int_equal(td_hosts_count(NULL, &n, NULL), TD_OK);
+    assert_int_equal(n, 1);
     assert_int_equal(td_hosts_count("a,,b", &n, NULL), TD_E_USAGE);
     assert_int_equal(td_hosts_count("@tests/none", &n, NULL), TD_E_NOT_FOUND);
-    assert_int_equal(n, 3);
+    assert_int_equal(n, 1);
 }
 
 static void memory_is_short(void **state)
