@@ -133,7 +133,10 @@ void td_layer_attention(struct td_model *m, struct td_cache *c,
                                        .to_product =
                                            w->o.type != TD_MAT_F32 ? &w->o : NULL};
     dev->ops.linear(dev, &in);
-    dev->ops.qkv(dev, &store);
+    if (dev->ops.fuses && m->batch.n_decode)
+        attend.qkv = &store;
+    else
+        dev->ops.qkv(dev, &store);
     dev->ops.attention(dev, &attend);
     leave(m, y, &w->o);
 }

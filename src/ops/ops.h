@@ -49,7 +49,7 @@ enum {
     TD_JOIN_ID = 128,     /* bytes that ranks share in order to join their devices */
     TD_JOIN_PLACE = 64,
     TD_CANDIDATES = 64, /* ids that candidates() keeps of a row of logits */
-    TD_OPS_VERSION = 13 /* rises with every change of this file that a library built
+    TD_OPS_VERSION = 14 /* rises with every change of this file that a library built
                              before it would not understand */
 };
 
@@ -149,9 +149,12 @@ struct td_qkv_args {
 };
 
 /* y = sigmoid(gate) * softmax(q k^T * scale, causal) v, heads in contiguous groups per
- * kv head. y is [rows][n_heads * head_dim]. Keys of this batch are already stored. */
+ * kv head. y is [rows][n_heads * head_dim]. Keys of this batch are already stored, or are
+ * by `qkv`, of the same batch, qg, cache and heads, which a shelf that `fuses` anything
+ * takes along, for any number of rows; what qkv() leaves in qg need not be written then. */
 struct td_attention_args {
     const struct td_batch *batch;
+    const struct td_qkv_args *qkv; /* not NULL: comes first */
     const float *qg;
     struct td_kv kv;
     float *y;

@@ -14,7 +14,8 @@
  *
  * parts: [decode rows][heads][splits][dim + 2], the last two being maximum and sum.
  */
-#include "ops/cuda/device.cuh"
+#include "ops/cuda/attend.cuh"
+#include "ops/cuda/heads.cuh"
 
 enum { HEADS = 8, ATTN_THREADS = 256, TOKENS = TD_CUDA_SPLIT, QKV_THREADS = 128 };
 
@@ -116,41 +117,8 @@ static __global__ void __launch_bounds__(QKV_THREADS)
     }
 }
 
-/* The same for rows of prompts, a block each, a warp for a head at a time. A lane has quads
- * lane and lane + 32 of a head; those that turn are the lanes' first ones. */
-enum { QKV_QUADS = TD_CUDA_MAX_DIM / 4 / WARP, QKV_WARPS = QKV_THREADS / WARP };
-
-/* Sines and cosines of a lane's quad. */
-struct turn {
-    float sine[4], cosine[4];
-};
-
-TD_DEVICE struct turn turn_of(const struct td_qkv_args &a, int32_t pos, int lane)
-{
-    struct turn t;
-    int half = a.rotary / 2;
-#pragma unroll
-    for (int e = 0; e < 4; e++) {
-        float angle = half ? (float)pos * a.inv_freq[(4 * lane + e) % half] : 0.0f;
-        t.sine[e] = sinf(angle);
-        t.cosine[e] = cosf(angle);
-    }
-    return t;
-}
-
-/* x turned, lanes of the second half being partners of those of the first. */
-TD_DEVICE float4 turned(float4 x, const struct turn &t, int quads, int lane)
-{
-    int other = lane < quads ? lane + quads : lane - quads;
-    float own[4] = {x.x, x.y, x.z, x.w}, y[4];
-#pragma unroll
-    for (int e = 0; e < 4; e++) {
-        float partner = __shfl_sync(0xffffffff, own[e], other & (WARP - 1));
-        y[e] = lane < quads ? own[e] * t.cosine[e] - partner * t.sine[e]
-                            : own[e] * t.cosine[e] + partner * t.sine[e];
-    }
-    return lane < 2 * quads ? make_float4(y[0], y[1], y[2], y[3]) : x;
-}
+/* The same for rows of prompts, a block each, a warp for a head at a time. */
+enum { QKV_WARPS = QKV_THREADS / WARP };
 
 TD_DEVICE void keep_quad(float *to, float4 x)
 {
@@ -165,40 +133,24 @@ TD_DEVICE void keep_quad(uint16_t *to, float4 x)
 /* A head of `row`: a query, or a key with its value, in the cache from `to` on. */
 template <typename T>
 TD_DEVICE void qkv_quads(const struct td_qkv_args &a, int32_t row, int32_t h,
-                         int64_t to, const struct turn &t)
+                         int64_t to, const td_turn &t)
 {
-    int lane = (int)threadIdx.x % WARP, quads = a.head_dim / 4;
+    int lane = (int)threadIdx.x % WARP, dim = a.head_dim;
     bool query = h < a.n_heads;
-    int64_t key = ((int64_t)row * a.n_kv + h - a.n_heads) * a.head_dim;
-    float *q = a.qg + ((int64_t)row * a.n_heads + h) * 2 * a.head_dim;
-    const float4 *from = (const float4 *)(query ? q : a.k + key);
-    const float4 *w = (const float4 *)(query ? a.q_norm : a.k_norm);
-    float4 x[QKV_QUADS];
-    float squares = 0.0f;
+    int64_t key = ((int64_t)row * a.n_kv + h - a.n_heads) * dim;
+    float *q = a.qg + ((int64_t)row * a.n_heads + h) * 2 * dim;
+    td_head x = td_head_load(query ? q : a.k + key, dim);
+    td_head_enter(x, td_head_load(query ? a.q_norm : a.k_norm, dim), t, dim, a.rotary,
+                  a.eps);
 #pragma unroll
-    for (int i = 0; i < QKV_QUADS; i++) {
+    for (int i = 0; i < HEAD_QUADS; i++) {
         int at = lane + WARP * i;
-        x[i] = at < quads ? from[at] : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        squares = fmaf(x[i].x, x[i].x, squares);
-        squares = fmaf(x[i].y, x[i].y, squares);
-        squares = fmaf(x[i].z, x[i].z, squares);
-        squares = fmaf(x[i].w, x[i].w, squares);
-    }
-    float s = 1.0f / sqrtf(td_warp_sum(squares) / (float)a.head_dim + a.eps);
-#pragma unroll
-    for (int i = 0; i < QKV_QUADS; i++) {
-        int at = lane + WARP * i;
-        float4 v = w[min(at, quads - 1)];
-        x[i] = make_float4(x[i].x * s * v.x, x[i].y * s * v.y, x[i].z * s * v.z,
-                           x[i].w * s * v.w);
-        if (i == 0)
-            x[i] = turned(x[i], t, a.rotary / 8, lane);
-        if (at >= quads)
+        if (at >= dim / 4)
             continue;
         if (query) {
-            ((float4 *)q)[at] = x[i];
+            ((float4 *)q)[at] = x.quad[i];
         } else {
-            keep_quad((T *)a.kv.k + to + 4 * at, x[i]);
+            keep_quad((T *)a.kv.k + to + 4 * at, x.quad[i]);
             keep_quad((T *)a.kv.v + to + 4 * at, ((const float4 *)(a.v + key))[at]);
         }
     }
@@ -209,7 +161,7 @@ static __global__ void __launch_bounds__(QKV_THREADS)
     qkv_row(const struct td_qkv_args a, const struct td_batch b)
 {
     int32_t row = b.n_decode + (int32_t)blockIdx.x, pos = b.pos[row], seq = b.seq[row];
-    const struct turn t = turn_of(a, pos, (int)threadIdx.x % WARP);
+    const td_turn t = td_turn_of(a.inv_freq, a.rotary, pos);
     td_wait();
     if (seq < 0)
         return;
@@ -220,29 +172,26 @@ static __global__ void __launch_bounds__(QKV_THREADS)
     }
 }
 
-/* Whether qkv_row() takes these heads. */
-static bool in_quads(const struct td_qkv_args *a)
+template <typename T>
+static void start_pieces(const struct td_cuda_ctx *c, const struct td_qkv_args *a)
 {
-    return a->head_dim % 4 == 0 && a->rotary % 8 == 0 && a->rotary <= 4 * WARP &&
-           ((uintptr_t)a->qg | (uintptr_t)a->k | (uintptr_t)a->v |
-            (uintptr_t)a->q_norm | (uintptr_t)a->k_norm | (uintptr_t)a->kv.k |
-            (uintptr_t)a->kv.v) %
-                   16 ==
-               0;
+    const struct td_batch *b = a->batch;
+    dim3 grid((unsigned)(b->rows - b->n_decode));
+    if (grid.x)
+        td_start(c, qkv_row<T>, grid, QKV_THREADS, 0, *a, *b);
 }
 
 template <typename T>
 static void start_qkv(const struct td_cuda_ctx *c, const struct td_qkv_args *a)
 {
     const struct td_batch *b = a->batch;
-    bool quads = in_quads(a);
-    int32_t first = quads ? b->n_decode : b->rows;
-    dim3 grid((unsigned)first, (unsigned)(a->n_heads + a->n_kv));
-    if (first)
+    bool quads = td_heads_in_quads(a);
+    dim3 grid((unsigned)(quads ? b->n_decode : b->rows),
+              (unsigned)(a->n_heads + a->n_kv));
+    if (grid.x)
         td_start(c, qkv_head<T>, grid, QKV_THREADS, 0, *a, *b);
-    if (first < b->rows)
-        td_start(c, qkv_row<T>, dim3((unsigned)(b->rows - first)), QKV_THREADS, 0, *a,
-                 *b);
+    if (quads)
+        start_pieces<T>(c, a);
 }
 
 extern "C" void td_cuda_qkv(const struct td_cuda_ctx *c, const struct td_qkv_args *a)
@@ -252,6 +201,11 @@ extern "C" void td_cuda_qkv(const struct td_cuda_ctx *c, const struct td_qkv_arg
         start_qkv<uint16_t>(c, a);
     else
         start_qkv<float>(c, a);
+}
+
+void td_attend_enter_pieces(const struct td_cuda_ctx *c, const struct td_qkv_args *a)
+{
+    start_pieces<uint16_t>(c, a);
 }
 
 /* ---- scores and values ---- */
@@ -458,6 +412,8 @@ extern "C" void td_cuda_attention(const struct td_cuda_ctx *c,
     c->made->x = NULL;
     if (td_cuda_attend(c, a))
         return;
+    if (a->qkv)
+        td_cuda_qkv(c, a->qkv);
     if (c->numerics == TD_NUM_BF16)
         run<uint16_t>(c, a);
     else

@@ -180,7 +180,7 @@ TD_DEVICE void td_copy_commit(void)
  * td_wait() or td_wait_early(), and so be far ahead. Until these return, a kernel may read
  * only what no kernel of the same step writes before it (weights, the batch, states of the
  * step before), and must write nothing; every kernel that td_start() launches calls one
- * of them once in every thread. */
+ * of them once in every thread, but for blocks that do nothing beside others that do. */
 TD_DEVICE void td_wait(void)
 {
     asm volatile("griddepcontrol.wait;" ::: "memory");
