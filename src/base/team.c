@@ -256,7 +256,8 @@ static enum td_status start(struct td_team *p, struct td_error *err)
     td_error_set(err, TD_E_NOMEM, "thread %d of %d cannot be started", p->started + 1,
                  p->threads);
     td_error_why(err, "the system says: %s", strerror(failed));
-    td_error_fix(err, "use fewer --threads, or allow more processes (ulimit -u)");
+    td_error_fix(err, "use fewer --threads, or allow more processes (ulimit -u) or "
+                      "memory (ulimit -v)");
     return TD_E_NOMEM;
 }
 

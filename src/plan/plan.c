@@ -93,7 +93,8 @@ static int64_t share_of(const struct td_sysmem *mem,
 void td_plan_room_of(const struct td_sysmem *mem, int64_t program, int64_t asked_memory,
                      const struct td_plan_beside *beside, struct td_plan_room *out)
 {
-    int64_t total = TD_MIN(mem->total, mem->group_limit);
+    int64_t process = TD_MIN(mem->space_limit, mem->data_limit);
+    int64_t total = TD_MIN(TD_MIN(mem->total, mem->group_limit), process);
     struct td_plan_room r = {.total = total, .program = program, .shared = true};
     r.reserve = asked_memory ? 0 : reserve_of(total);
     r.host = share_of(mem, beside, r.reserve, &r) + program;

@@ -56,7 +56,7 @@ struct td_plan_room {
     int64_t host;    /* bytes that the process may grow to, reserve taken off */
     int64_t reserve; /* bytes left to the system by all ranks of the host; 0 when the
                         user gave a limit */
-    int64_t total;   /* of the host */
+    int64_t total;   /* of the host, or what a limit leaves of it */
     int64_t program; /* resident now */
     bool shared;     /* the device's memory is the host's */
     bool asked;      /* the user's limit decides */

@@ -274,6 +274,24 @@ static void test_no_memory(void **state)
     dev->ops.close(dev);
 }
 
+/* Of a limit of the process a part stays in reserve, not a part of the host. */
+static void test_process_limits(void **state)
+{
+    struct td_sysmem mem = {.total = 1024 * TD_GIB,
+                            .available = 1000 * TD_GIB,
+                            .group_limit = INT64_MAX,
+                            .space_limit = INT64_MAX,
+                            .data_limit = 8 * TD_GIB};
+    struct td_plan_room room;
+    (void)state;
+    td_plan_room_of(&mem, 0, 0, &(struct td_plan_beside){0}, &room);
+    assert_int_equal(room.reserve, 8 * TD_GIB / 20);
+    mem.space_limit = TD_GIB;
+    td_plan_room_of(&mem, 0, 0, &(struct td_plan_beside){0}, &room);
+    assert_int_equal(room.reserve, 128 * TD_MIB);
+    assert_int_equal(room.host, TD_GIB - 128 * TD_MIB);
+}
+
 /* A GPU that others fill: the refusal says who, unless the user's own limit decides. */
 static void test_taken(void **state)
 {
@@ -339,10 +357,11 @@ static void test_recorded(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_published),  cmocka_unit_test(test_wrong_index),
-        cmocka_unit_test(test_fits),       cmocka_unit_test(test_nearest),
-        cmocka_unit_test(test_more_ranks), cmocka_unit_test(test_no_memory),
-        cmocka_unit_test(test_recorded),   cmocka_unit_test(test_taken),
+        cmocka_unit_test(test_published),      cmocka_unit_test(test_wrong_index),
+        cmocka_unit_test(test_fits),           cmocka_unit_test(test_nearest),
+        cmocka_unit_test(test_more_ranks),     cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_process_limits), cmocka_unit_test(test_recorded),
+        cmocka_unit_test(test_taken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
