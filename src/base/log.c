@@ -8,6 +8,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/json.h"
+#include "base/limits.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -22,6 +23,7 @@ static struct {
     pthread_mutex_t lock;
     int file, fd, rank;
     int lost; /* errno that ended the file */
+    char path[TD_MAX_PATH];
     td_event_fn listener;
     void *self;
 } sinks = {.lock = PTHREAD_MUTEX_INITIALIZER, .file = -1, .fd = -1, .rank = -1};
@@ -40,7 +42,13 @@ enum td_status td_log_open(const char *path, struct td_error *err)
     td_log_close();
     sinks.file = fd;
     sinks.lost = 0;
+    td_text_copy(sinks.path, sizeof(sinks.path), path);
     return TD_OK;
+}
+
+const char *td_log_path(void)
+{
+    return sinks.path;
 }
 
 void td_log_close(void)

@@ -44,6 +44,9 @@ void td_log_set_rank(int rank);
 enum td_status td_log_open(const char *path, struct td_error *err);
 void td_log_close(void);
 
+/* The file that was opened last, "" when none was; borrowed until the next one is. */
+const char *td_log_path(void);
+
 /* Why nothing more is written to the file that was opened last, as an errno; 0: all that
  * happened is in it. */
 int td_log_lost(void);

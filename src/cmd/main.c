@@ -135,11 +135,13 @@ static int report(const struct td_cmd *cmd, struct td_error *err)
     if (cmd && strcmp(err->fix, td_status_info(TD_E_USAGE)->remedy) == 0)
         td_error_fix(err, "see `tandem help %s`", cmd->name);
     td_term_error(stderr, err);
-    if (err->code != TD_E_USAGE)
-        return TD_EXIT_FAILED;
-    if (cmd)
+    if (err->code == TD_E_USAGE && cmd)
         (void)fprintf(stderr, "usage   tandem %s\n", cmd->usage);
-    return TD_EXIT_USAGE;
+    if (err->code == TD_E_USAGE)
+        return TD_EXIT_USAGE;
+    if (cmd == &td_cmd_serve && *td_log_path()) /* a file of its own choice */
+        (void)fprintf(stderr, "details %s\n", td_log_path());
+    return TD_EXIT_FAILED;
 }
 
 /* What was printed reaches a full disk only now. */

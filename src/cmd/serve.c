@@ -65,7 +65,7 @@ struct server {
     struct td_engine_params engine; /* what rank 0 opens */
     struct recheck recheck;
     bool ranks; /* several of them: `job` is used */
-    char name[256], log_path[TD_MAX_PATH];
+    char name[256];
     double start;
     int loaded;     /* ranks that have loaded */
     double slowest; /* seconds of their loads */
@@ -420,8 +420,8 @@ static enum td_status build_argv(struct server *s, struct td_error *err)
         td_argv_addf(a, "--prefix-cache=%lld", (long long)bytes);
     }
     td_argv_addf(a, "--vocab=%ld", (long)s->served.vocab);
-    if (*s->log_path && !s->ranks)
-        td_argv_addf(a, "--event-log=%s", s->log_path);
+    if (*td_log_path() && !s->ranks)
+        td_argv_addf(a, "--event-log=%s", td_log_path());
     return td_argv_done(a, err);
 }
 
@@ -441,22 +441,17 @@ static void name_model(struct server *s)
 }
 
 /* Events always go to a file, so that a failure can be explained later. */
-static void open_log(struct server *s)
+static void open_log(void)
 {
-    char name[64] = "";
+    char name[64], path[TD_MAX_PATH];
     time_t now = time(NULL);
     struct tm tm;
-    const char *given = td_conf_str(s->conf, TD_O_EVENT_LOG);
-    if (given) {
-        (void)snprintf(s->log_path, sizeof(s->log_path), "%s", given);
-        return; /* open already */
-    }
-    if (!localtime_r(&now, &tm) ||
-        strftime(name, sizeof(name), "%Y-%m-%dT%H-%M-%S.jsonl", &tm) == 0)
-        return;
-    if (!td_state_path(s->log_path, sizeof(s->log_path), name) ||
-        td_log_open(s->log_path, NULL) != TD_OK)
-        *s->log_path = 0;
+    if (*td_log_path())
+        return; /* --event-log */
+    if (localtime_r(&now, &tm) &&
+        strftime(name, sizeof(name), "%Y-%m-%dT%H-%M-%S.jsonl", &tm) > 0 &&
+        td_state_path(path, sizeof(path), name))
+        (void)td_log_open(path, NULL);
 }
 
 /* Room for a descriptor for each client and our own; how many clients there can be. */
@@ -632,14 +627,12 @@ static int run(struct td_conf *conf, struct td_error *err)
     td_phase_set(TD_PHASE_CHECK);
     enum td_status st = td_served_open(&s.served, conf->args[0], s.name, err);
     if (st == TD_OK) {
-        open_log(&s);
+        open_log();
         st = open_front(&s, err);
     }
     if (st == TD_OK)
         st = serve(&s, err);
     close_server(&s);
-    if (st != TD_OK && *s.log_path)
-        (void)fprintf(stderr, "details %s\n", s.log_path);
     return st == TD_OK ? TD_EXIT_OK : TD_EXIT_FAILED;
 }
 

@@ -133,6 +133,8 @@ check variables_are_for_all_verbs test "$code" -eq 0
 for verb in run serve plan inspect check bench explain help; do
     wrong "the first argument of $verb is empty\$" "$verb" ''
 done
+tandem serve models/lexicon --host 198.51.100.1
+check serve_details says "$(tail -1 <<<"$stderr")" "^details $box/.*\.jsonl\$"
 wrong '--served-model-name is ""$' serve models/lexicon --served-model-name ''
 wrong '--max-body is "65M"$' serve models/lexicon --max-body 65M
 TANDEM_API_KEYS=sesame wrong 'TANDEM_API_KEYS is no variable of tandem$' serve models/lexicon
