@@ -31,11 +31,11 @@ struct launcher {
 /* For the signal handler. */
 static atomic_int rank_zero; /* its process, 0 while it has no terminal */
 static atomic_bool listens;  /* rank 0, to ^C */
-static atomic_bool stop;
+static atomic_int stopped;   /* the signal that ends all ranks, or 0 */
 static struct td_supervisor *_Atomic to_wake;
 
 /* Rank 0 does with a window of another size what it would do on a terminal of its own, and
- * with ^C if it listens. Else, and for SIGTERM, all ranks end. */
+ * with ^C if it listens. Else, and for SIGTERM and SIGHUP, all ranks end. */
 static void on_signal(int sig)
 {
     struct td_supervisor *s = atomic_load(&to_wake);
@@ -46,20 +46,22 @@ static void on_signal(int sig)
     }
     if (sig == SIGWINCH)
         return;
-    atomic_store(&stop, true);
+    atomic_store(&stopped, sig);
     if (s)
         td_supervisor_wake(s);
 }
 
 static void catch_signals(void (*handler)(int))
 {
-    static const int signals[] = {SIGINT, SIGTERM, SIGWINCH};
-    struct sigaction a;
+    static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGWINCH};
+    struct sigaction a, old;
     memset(&a, 0, sizeof(a));
     (void)sigemptyset(&a.sa_mask);
     a.sa_handler = handler;
     for (size_t i = 0; i < TD_COUNT(signals); i++)
-        (void)sigaction(signals[i], &a, NULL);
+        if (signals[i] != SIGHUP || sigaction(SIGHUP, NULL, &old) != 0 ||
+            old.sa_handler != SIG_IGN) /* nohup */
+            (void)sigaction(signals[i], &a, NULL);
 }
 
 static void on_connected(void *self)
@@ -120,7 +122,7 @@ static double on_round(void *self, struct td_buf *out)
     if (l->talks && td_supervisor_ranks(l->supervisor, ranks) > 0)
         atomic_store(&listens,
                      strcmp(ranks[0].phase, td_phase_name(TD_PHASE_SERVE)) == 0);
-    if (atomic_load(&stop))
+    if (atomic_load(&stopped))
         td_supervisor_stop(l->supervisor);
     return LOOK;
 }
@@ -178,7 +180,7 @@ int td_cmd_job_run(const struct td_conf *conf, const char *name, unsigned verb,
         s = launch(&l, &job, &argv, err);
     td_argv_release(&argv);
     td_cmd_job_close(&job);
-    if (s == TD_OK && atomic_load(&stop))
-        (void)raise(SIGINT); /* end as the shell expects it */
+    if (s == TD_OK && atomic_load(&stopped))
+        (void)raise(atomic_load(&stopped)); /* end as the shell expects it */
     return s == TD_OK ? TD_EXIT_OK : TD_EXIT_FAILED;
 }

@@ -7,6 +7,7 @@
  * while the HTTP server's threads take requests.
  *
  *     SIGTERM, SIGINT    finish what runs (at most --drain-timeout), exit 0
+ *     SIGHUP             the same, unless it is ignored (nohup)
  *     again              now
  *     before an engine is started there is nothing to finish: exit 0 at once
  */
@@ -99,12 +100,14 @@ static void on_signal(int sig)
 
 static void catch_signals(void)
 {
-    struct sigaction a;
+    struct sigaction a, old;
     memset(&a, 0, sizeof(a));
     (void)sigemptyset(&a.sa_mask);
     a.sa_handler = on_signal;
     (void)sigaction(SIGTERM, &a, NULL);
     (void)sigaction(SIGINT, &a, NULL);
+    if (sigaction(SIGHUP, NULL, &old) == 0 && old.sa_handler != SIG_IGN)
+        (void)sigaction(SIGHUP, &a, NULL);
     a.sa_handler = SIG_IGN;
     (void)sigaction(SIGPIPE, &a, NULL);
 }

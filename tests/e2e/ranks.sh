@@ -116,17 +116,22 @@ code=$? seconds=$((SECONDS - began)) stderr=$(cat "$box/stderr")
 check joining test "$code" -eq 0
 check joining_at_once test "$seconds" -le 3
 
-# ---- Ctrl-C while ranks load or measure: the end that a shell expects, and no error ----
+# ---- Ctrl-C while ranks load or measure, the end of a time limit, a terminal that goes:
+# the end that a shell expects, and no error ----
 
+interrupt() { # SIGNAL SECONDS CODE
+    timeout --foreground --preserve-status -k 30 -s "$1" "$2" "$TANDEM" bench "$model" \
+        --tp 2 --prompt 2048,2048,2048,2048 --batch 1,2,3,4,5,6,7,8 \
+        >"$box/stdout" 2>"$box/stderr" </dev/null
+    code=$? stderr=$(cat "$box/stderr")
+    check "interrupt_$1_after_$2" test "$code" -eq "$3"
+    check "interrupt_$1_after_${2}_is_no_error" test -z "$(grep '^error' "$box/stderr")"
+}
 if [ "$(nproc)" -ge 2 ]; then
-    for seconds in 0.3 1.5; do
-        timeout --foreground --preserve-status -k 30 -s INT $seconds "$TANDEM" bench "$model" \
-            --tp 2 --prompt 2048,2048,2048,2048 --batch 1,2,3,4,5,6,7,8 \
-            >"$box/stdout" 2>"$box/stderr" </dev/null
-        code=$? stderr=$(cat "$box/stderr")
-        check "interrupt_after_$seconds" test "$code" -eq 130
-        check "interrupt_after_${seconds}_is_no_error" test -z "$(grep '^error' "$box/stderr")"
-    done
+    interrupt INT 0.3 130
+    interrupt INT 1.5 130
+    interrupt TERM 1 143
+    interrupt HUP 1 129
 else
     echo "skip interrupt: one processor"
 fi

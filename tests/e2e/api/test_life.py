@@ -209,6 +209,20 @@ def test_api_key():
         assert s.stop() == 0
 
 
+def test_a_terminal_that_goes_stops_the_server():
+    with serving() as s:
+        assert s.stop(signal.SIGHUP) == 0
+
+
+def test_nohup_outlives_the_terminal():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as children inherit it
+    with serving() as s:
+        signal.signal(signal.SIGHUP, before)
+        s.process.send_signal(signal.SIGHUP)
+        assert s.post("/v1/completions", {"prompt": "a", "max_tokens": 1})[0] == 200
+        assert s.stop() == 0
+
+
 def test_stop_finishes_what_runs():
     with serving() as s:
         out = {}
