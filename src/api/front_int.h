@@ -121,7 +121,6 @@ void td_front_startupz(struct td_front *f, struct td_exchange *x);
 void td_front_status(struct td_front *f, struct td_buf *b);
 void td_front_tell_watchers(struct td_front *f, double now, bool last);
 void td_front_rates(struct td_front *f, double now);
-void td_front_watcher_gone(struct td_front *f, const struct td_exchange *x);
 
 /* ---- routes.c ------------------------------------------------------------------------ */
 

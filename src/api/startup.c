@@ -43,7 +43,7 @@ void td_startup_times(const struct td_startup *s, struct td_buf *b)
     }
 }
 
-const char *td_life_name(enum td_life life)
+static const char *life_name(enum td_life life)
 {
     static const char *const names[] = {[TD_LIFE_STARTING] = "starting",
                                         [TD_LIFE_READY] = "ready",
@@ -220,7 +220,7 @@ void td_startup_json(const struct td_startup *s, struct td_buf *b)
     double now = td_clock_now();
     bool ready = s->life == TD_LIFE_READY;
     td_buf_addc(b, '{');
-    td_reply_text(b, "state", td_life_name(s->life));
+    td_reply_text(b, "state", life_name(s->life));
     td_buf_addf(b, ",\"ready\":%s", ready ? "true" : "false");
     td_reply_text(b, "phase", td_phase_name(s->phase));
     td_buf_addf(b,

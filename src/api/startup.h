@@ -69,8 +69,6 @@ struct td_sign {
 
 void td_startup_beat(struct td_startup *s, int rank, const struct td_sign *sign);
 
-const char *td_life_name(enum td_life life);
-
 /* Seconds after which asking again makes sense. */
 int td_startup_retry_after(const struct td_startup *s);
 

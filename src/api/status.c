@@ -73,18 +73,13 @@ static void watcher_gone(void *self, struct td_exchange *x)
 {
     struct td_front *f = self;
     (void)pthread_mutex_lock(&f->lock);
-    td_front_watcher_gone(f, x);
-    (void)pthread_mutex_unlock(&f->lock);
-}
-
-void td_front_watcher_gone(struct td_front *f, const struct td_exchange *x)
-{
     for (int i = 0; i < f->n_watchers; i++)
         if (f->watchers[i] == x) {
             td_exchange_release(f->watchers[i]);
             f->watchers[i] = f->watchers[--f->n_watchers];
-            return;
+            break;
         }
+    (void)pthread_mutex_unlock(&f->lock);
 }
 
 void td_front_startupz(struct td_front *f, struct td_exchange *x)

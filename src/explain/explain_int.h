@@ -197,8 +197,6 @@ void td_report_cause(const struct td_explain *x, const struct td_candidate *c,
                      struct td_buf *out);
 void td_report_fix(const struct td_explain *x, const struct td_candidate *c,
                    struct td_buf *out);
-void td_report_phase(const struct td_explain *x, const struct td_candidate *c,
-                     struct td_buf *out);
 void td_report_missing(const struct td_explain *x, const struct td_candidate *c,
                        struct td_buf *out);
 const char *td_report_host(const struct td_explain *x, const struct td_candidate *c);

@@ -76,8 +76,8 @@ const char *td_report_step(enum td_step step)
     return step < TD_STEP_COUNT ? words[step] : words[0];
 }
 
-void td_report_phase(const struct td_explain *x, const struct td_candidate *c,
-                     struct td_buf *out)
+static void report_phase(const struct td_explain *x, const struct td_candidate *c,
+                         struct td_buf *out)
 {
     if (c->failure) {
         td_buf_addf(out, "in phase %s", c->failure->phase);
@@ -406,7 +406,7 @@ static void put_where(const struct td_explain *x, const struct td_candidate *c,
         td_buf_addf(&b, "%srank %d", *host ? ", " : "", rank);
     put_section(p, "where", 0, &b);
     td_buf_clear(&b);
-    td_report_phase(x, c, &b);
+    report_phase(x, c, &b);
     put_section(p, "when", 0, &b);
     td_buf_release(&b);
 }

@@ -207,10 +207,6 @@ void td_facts_read_rdma(const char *root, struct td_facts *f);
 /* Processes that hold at least `least` bytes of the host's memory, the largest first. */
 void td_facts_read_holders(const char *root, int64_t least, struct td_facts *f);
 
-/* The container or pod of a process: its name if Docker's files can be read, the first
- * twelve digits of its id otherwise, "" when it is in none. */
-void td_container_of(const char *root, int64_t pid, char *out, size_t size);
-
 /* GPUs and the processes on them, from a loaded NVML or a stand-in: the table that
  * gpu.c fills with dlsym(). */
 struct td_nvml;

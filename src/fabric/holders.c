@@ -38,7 +38,9 @@ static bool docker_name(const char *root, const char *id, char *out, size_t size
     return name != NULL;
 }
 
-void td_container_of(const char *root, int64_t pid, char *out, size_t size)
+/* The container or pod of a process: its name if Docker's files can be read, the first
+ * twelve digits of its id otherwise, "" when it is in none. */
+static void container_of(const char *root, int64_t pid, char *out, size_t size)
 {
     char text[GROUP_TEXT];
     *out = 0;
@@ -77,7 +79,7 @@ static void name_holder(const char *root, struct td_holder *h)
 {
     (void)td_small_file(h->command, sizeof(h->command), "%s/proc/%" PRId64 "/comm",
                         root, h->pid);
-    td_container_of(root, h->pid, h->container, sizeof(h->container));
+    container_of(root, h->pid, h->container, sizeof(h->container));
 }
 
 void td_facts_read_holders(const char *root, int64_t least, struct td_facts *f)

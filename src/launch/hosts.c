@@ -177,7 +177,8 @@ static enum td_status order(struct td_cluster *c, double seconds, struct td_erro
 
 /* ---- what each host says ------------------------------------------------------------ */
 
-struct td_buf *td_requests_new(int n)
+/* n empty request buffers; NULL when memory is short. */
+static struct td_buf *requests_new(int n)
 {
     struct td_buf *r = td_calloc((size_t)n, sizeof(*r));
     for (int i = 0; r && i < n; i++)
@@ -185,7 +186,7 @@ struct td_buf *td_requests_new(int n)
     return r;
 }
 
-void td_requests_free(struct td_buf *r, int n)
+static void requests_free(struct td_buf *r, int n)
 {
     for (int i = 0; r && i < n; i++)
         td_buf_release(&r[i]);
@@ -349,7 +350,7 @@ static enum td_status join_new(struct td_join *j, struct td_error *err)
 {
     int n = j->c->n;
     j->agents = td_agents_new(n);
-    j->requests = td_requests_new(n);
+    j->requests = requests_new(n);
     j->answers = td_calloc((size_t)n, sizeof(json_t *));
     j->errors = td_calloc((size_t)n, sizeof(*j->errors));
     if (!j->agents || !j->requests || !j->answers || !j->errors)
@@ -367,7 +368,7 @@ static void join_release(struct td_join *j)
     for (int i = 0; j->answers && i < j->c->n; i++)
         json_decref(j->answers[i]);
     td_agents_free(j->agents, j->c->n);
-    td_requests_free(j->requests, j->c->n);
+    requests_free(j->requests, j->c->n);
     td_free(j->answers);
     td_free(j->errors);
 }

@@ -21,10 +21,6 @@ struct td_join {
     double end;              /* of a glance's present part: no question waits longer */
 };
 
-/* n empty request buffers; NULL when memory is short. */
-struct td_buf *td_requests_new(int n);
-void td_requests_free(struct td_buf *r, int n);
-
 /* Asks those that have a request. False when an agent is not up any more. */
 bool td_join_ask(struct td_join *j, double seconds);
 

@@ -36,7 +36,8 @@ void td_ids_release(struct td_ids *ids)
     td_ids_init(ids);
 }
 
-enum td_status td_ids_reserve(struct td_ids *ids, size_t n)
+/* Makes room for n more. */
+static enum td_status reserve_ids(struct td_ids *ids, size_t n)
 {
     if (n <= ids->cap - ids->len)
         return TD_OK;
@@ -51,7 +52,7 @@ enum td_status td_ids_reserve(struct td_ids *ids, size_t n)
 
 enum td_status td_ids_add(struct td_ids *ids, int32_t id)
 {
-    if (td_ids_reserve(ids, 1) != TD_OK)
+    if (reserve_ids(ids, 1) != TD_OK)
         return TD_E_NOMEM;
     ids->p[ids->len++] = id;
     return TD_OK;
@@ -272,7 +273,7 @@ static enum td_status merge(const struct td_bpe *b, const char *piece, size_t n,
                             struct td_bpe_work *work, struct td_ids *out)
 {
     const unsigned char *p = (const unsigned char *)piece;
-    if (td_ids_reserve(out, n) != TD_OK)
+    if (reserve_ids(out, n) != TD_OK)
         return TD_E_NOMEM;
     if (n > SHORT_PIECE)
         return merge_long(b, p, n, work, out);

@@ -23,8 +23,7 @@ struct td_ids {
 void td_ids_init(struct td_ids *ids);
 void td_ids_release(struct td_ids *ids);
 
-/* Makes room for n more: TD_OK or TD_E_NOMEM, then the array is as before. */
-enum td_status td_ids_reserve(struct td_ids *ids, size_t n);
+/* TD_OK or TD_E_NOMEM, then the array is as before. */
 enum td_status td_ids_add(struct td_ids *ids, int32_t id);
 
 struct td_merge {

@@ -416,7 +416,7 @@ TD_BUILTIN_RUN(f_attr)
 }
 
 /* clang-format off */
-const struct td_builtin td_filters_text[] = {
+static const struct td_builtin text_filters[] = {
     {"trim", "chars", 0, f_trim, NULL},
     {"tojson", "ensure_ascii indent separators sort_keys", 0, f_tojson, NULL},
     {"default", "default_value boolean", 0, f_default, NULL},
@@ -456,6 +456,6 @@ const struct td_builtin td_filters_text[] = {
 
 const struct td_builtin *td_filter_find(const char *s, size_t len)
 {
-    const struct td_builtin *b = td_builtin_find(td_filters_text, s, len);
+    const struct td_builtin *b = td_builtin_find(text_filters, s, len);
     return b ? b : td_builtin_find(td_filters_seq, s, len);
 }

@@ -43,7 +43,8 @@ struct td_value td_render_limit(struct td_render *r, const char *name, long long
     return td_value_undef();
 }
 
-struct td_value td_render_no_room(struct td_render *r, enum td_status s)
+/* Records that memory ran out (s is TD_E_NOMEM) or reached its ceiling. */
+static struct td_value no_room(struct td_render *r, enum td_status s)
 {
     if (!td_render_ok(r))
         return td_value_undef();
@@ -84,7 +85,7 @@ void *td_render_alloc(struct td_render *r, size_t n, size_t size)
         return NULL;
     void *p = td_arena_alloc(&r->arena, n, size);
     if (!p)
-        td_render_no_room(r, r->arena.status);
+        no_room(r, r->arena.status);
     return p;
 }
 
@@ -135,7 +136,7 @@ void td_render_put(struct td_render *r, const char *s, size_t n)
     if (failed == TD_E_LIMIT)
         td_render_limit(r, "the room for the prompt", (long long)r->out->max);
     else if (failed != TD_OK)
-        td_render_no_room(r, failed);
+        no_room(r, failed);
 }
 
 void td_render_puts(struct td_render *r, const char *s)

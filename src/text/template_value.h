@@ -173,9 +173,6 @@ struct td_value td_render_fail(struct td_render *r, const char *why, ...)
 struct td_value td_render_limit(struct td_render *r, const char *name, long long max);
 #define TD_RENDER_LIMIT(r, NAME) td_render_limit(r, #NAME, (long long)(NAME))
 
-/* Records that memory ran out (s is TD_E_NOMEM) or reached its ceiling. */
-struct td_value td_render_no_room(struct td_render *r, enum td_status s);
-
 /* Counts n units of work; false when that was too much. */
 bool td_render_charge(struct td_render *r, size_t n);
 
@@ -460,7 +457,7 @@ const struct td_builtin *td_global_find(const char *s, size_t len);
 /* Methods of a value's type, those the sandbox forbids included. */
 const struct td_builtin *td_method_find(struct td_value v, const char *s, size_t len);
 extern const struct td_builtin td_str_methods[], td_loop_methods[];
-extern const struct td_builtin td_filters_text[], td_filters_seq[];
+extern const struct td_builtin td_filters_seq[];
 
 struct td_value td_builtin_call(struct td_render *r, const struct td_builtin *b,
                                 struct td_value self, const struct td_call *call);
