@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/wait.h>
 
-enum { SSH_FAILED = 255, NOT_FOUND = 127 };
+enum { NOT_FOUND = 127 }; /* as sh and env end */
 
 void td_ssh_words(struct td_argv *out, const char *ssh, const char *host, int seconds)
 {

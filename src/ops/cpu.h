@@ -17,7 +17,7 @@
 #include "base/team.h"
 #include "ops/ops.h"
 
-enum { TD_CPU_MAX_ALLOCS = 256, TD_CPU_MAX_THREADS = TD_TEAM_MAX_THREADS };
+enum { TD_CPU_MAX_ALLOCS = 256 };
 
 struct td_cpu {
     struct td_dev dev; /* first: a struct td_dev * of this shelf is a struct td_cpu * */
