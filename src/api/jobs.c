@@ -25,9 +25,8 @@ static const char json[] = "application/json";
 
 /* ---- life -------------------------------------------------------------------------- */
 
-static void free_job(struct td_front *f, struct td_job *j)
+static void free_job(struct td_job *j)
 {
-    (void)f;
     if (j->at) {
         *j->at = j->next;
         if (j->next)
@@ -42,13 +41,13 @@ static void free_job(struct td_front *f, struct td_job *j)
     td_free(j);
 }
 
-static void free_if_over(struct td_front *f, struct td_job *j)
+static void free_if_over(struct td_job *j)
 {
     bool over = j->closed;
     for (int i = 0; i < j->n && over; i++)
         over = j->seqs[i].state == TD_SEQ_OVER;
     if (over)
-        free_job(f, j);
+        free_job(j);
 }
 
 static void unqueue(struct td_front *f, struct td_seq *s)
@@ -245,7 +244,7 @@ static void check_complete(struct td_front *f, struct td_job *j)
         all = j->seqs[i].state == TD_SEQ_OVER && j->voices[i].finish != TD_FINISHED_NOT;
     if (all)
         complete_job(f, j);
-    free_if_over(f, j);
+    free_if_over(j);
 }
 
 /* ---- accepting --------------------------------------------------------------------- */
@@ -264,7 +263,7 @@ static void client_gone(void *self, struct td_exchange *x)
             end_seq(f, &j->seqs[i]);
         }
         close_job(f, j);
-        free_if_over(f, j);
+        free_if_over(j);
     }
     (void)pthread_mutex_unlock(&f->lock);
 }
@@ -397,7 +396,7 @@ void td_job_accept(struct td_front *f, struct td_exchange *x, struct td_ask *ask
         td_exchange_on_gone(x, client_gone, f);
     } else {
         td_refuse_exchange(x, &no);
-        free_job(f, j);
+        free_job(j);
     }
 }
 
@@ -594,7 +593,7 @@ static void lose_seq(struct td_front *f, struct td_seq *s)
     no.type = "server_error";
     no.code = "engine_lost";
     fail_job(f, j, &no);
-    free_if_over(f, j);
+    free_if_over(j);
 }
 
 void td_jobs_engine_lost(struct td_front *f, bool for_good)
@@ -646,7 +645,7 @@ void td_jobs_timers(struct td_front *f, double now)
         next = j->next;
         expire(f, j, now);
         keep_alive(f, j, now);
-        free_if_over(f, j);
+        free_if_over(j);
     }
 }
 
@@ -656,12 +655,12 @@ void td_jobs_fail_all(struct td_front *f, const struct td_refusal *no)
     for (struct td_job *j = f->jobs; j; j = next) {
         next = j->next;
         fail_job(f, j, no);
-        free_if_over(f, j);
+        free_if_over(j);
     }
 }
 
 void td_jobs_free(struct td_front *f)
 {
     while (f->jobs)
-        free_job(f, f->jobs);
+        free_job(f->jobs);
 }
