@@ -398,6 +398,9 @@ static enum td_status parse_line(struct td_conf *c, const char *path, int number
     return assign(c, i, TD_FROM_FILE, how, value, err);
 }
 
+/* Some editors begin a file with it: U+FEFF. */
+static const char MARK[] = "\xEF\xBB\xBF";
+
 enum td_status td_conf_parse_file(struct td_conf *c, const char *path,
                                   struct td_error *err)
 {
@@ -410,7 +413,10 @@ enum td_status td_conf_parse_file(struct td_conf *c, const char *path,
         td_error_why(err, "its byte %zu is zero", strlen(text.p));
         td_error_fix(err, "write one `name = value` a line");
     }
-    for (char *line = text.p; s == TD_OK && line && *line; number++) {
+    char *line = text.p;
+    if (s == TD_OK && strncmp(line, MARK, sizeof(MARK) - 1) == 0)
+        line += sizeof(MARK) - 1;
+    for (; s == TD_OK && line && *line; number++) {
         char *end = strchr(line, '\n');
         if (end)
             *end = 0;

@@ -207,7 +207,7 @@ static void test_misspelt_variables(void **state)
 static void test_wrong_file(void **state)
 {
     (void)state;
-    assert_int_equal(file("threads = 2\n\nrate 3\n"), TD_E_USAGE);
+    assert_int_equal(file("\xEF\xBB\xBFthreads = 2\n\nrate 3\n"), TD_E_USAGE);
     assert_non_null(strstr(err.what, ":3: \"rate 3\" is not a setting"));
     assert_int_equal(file("thread = 2\n"), TD_E_USAGE);
     assert_non_null(strstr(err.what, ":1: there is no option \"thread\""));
