@@ -21,8 +21,8 @@ struct gates {
 };
 
 /* A block for 16 gates of a row. Each makes the row's norm, as planes in shared memory,
- * behind what small_ask() takes: [3][h], then [k blocks][16] sums. The first one of a row
- * stores it. */
+ * behind what small_ask() takes: [3][h], then [k blocks][16] sums. A row's last block has
+ * no gates: it stores the norm, which would keep one of the others from its products. */
 template <int Q>
 static __global__ void __launch_bounds__(GATE_THREADS, 1)
     gates_row(const __grid_constant__ struct gates p)
@@ -40,10 +40,12 @@ static __global__ void __launch_bounds__(GATE_THREADS, 1)
                             n0 + lane / 4 + 8 < gate.n ? w + 8 * a.h * 2 : NULL,
                             {NULL, NULL},
                             (int)(a.h / KB)};
+    bool stores = blockIdx.x == gridDim.x - 1; /* its gates are behind the last */
     td_quads<Q> q;
     const auto place =
         small_place<TD_MAT_BF16, MANY_WARPS>(p.ring, in.blocks, shared, t);
-    small_ask<TD_MAT_BF16, MANY_WARPS>(in, place, t);
+    if (!stores)
+        small_ask<TD_MAT_BF16, MANY_WARPS>(in, place, t);
     td_load_norm(a, &q);
     uint16_t *x = (uint16_t *)place.parts;
     float *parts = (float *)(x + 3 * a.h), total = 0.0f;
@@ -55,12 +57,15 @@ static __global__ void __launch_bounds__(GATE_THREADS, 1)
         if (t >= NORM_THREADS || at >= (int)a.h / 4)
             continue;
         float4 y = td_normed(q, i, s);
-        td_planes_store4(y, 3, x + 4 * at, a.h);
-        if (tile != 0)
-            continue;
-        ((float4 *)(a.y + row * a.h))[at] = y;
-        td_planes_store4(y, p.planes, row, 4 * at);
+        if (stores) {
+            ((float4 *)(a.y + row * a.h))[at] = y;
+            td_planes_store4(y, p.planes, row, 4 * at);
+        } else {
+            td_planes_store4(y, 3, x + 4 * at, a.h);
+        }
     }
+    if (stores)
+        return;
     __syncthreads();
     small_parts<TD_MAT_BF16, 3, MANY_WARPS, true>(in, place, lane < 4 ? x : NULL, a.h,
                                                   parts, SMALL_M, t);
@@ -113,7 +118,8 @@ static void start(const struct td_cuda_ctx *c, const struct td_linear_args *a)
                          {(int64_t)tiles * n->rows, MANY_WARPS, (int)(n->h / KB),
                           TD_MAT_BF16, gates_bytes(n->h)},
                          &bytes);
-    td_start(c, gates_row<Q>, dim3(tiles, (unsigned)n->rows), GATE_THREADS, bytes, p);
+    td_start(c, gates_row<Q>, dim3(tiles + 1, (unsigned)n->rows), GATE_THREADS, bytes,
+             p);
 }
 
 bool td_cuda_gates(const struct td_cuda_ctx *c, const struct td_linear_args *a)
