@@ -15,7 +15,13 @@
 #include "ops/cuda/route.cuh"
 #include "ops/cuda/small.cuh"
 
-enum { JOIN_WARPS = MANY_WARPS, GATE = 0, UP, DOWN };
+enum {
+    JOIN_WARPS = MANY_WARPS,
+    GATE = 0,
+    UP,
+    DOWN,
+    PER_SHIFT = 20 /* bits of a fixed-point number behind the point */
+};
 
 /* The chosen experts, or the shared one. */
 struct side {
@@ -37,10 +43,11 @@ struct few {
     int64_t hidden;
     int32_t rows, experts, k, blocks;
     int32_t ring, slots; /* of inner_one(), and of a warp of outer_join() */
+    int32_t per_block;   /* 1 / side[0].blocks, fixed point, up: exact for units */
     bool adds;
 };
 
-TD_DEVICE const uint8_t *weights_of(const struct side &s, int which, int32_t expert)
+TD_DEVICE const uint8_t *weights_of(const struct side &s, int which, int64_t expert)
 {
     return s.w[which] + expert * s.step[which];
 }
@@ -155,18 +162,27 @@ TD_DEVICE void load_chosen(const struct few &f, int32_t row, struct chosen &s)
     __syncthreads();
 }
 
-/* A k block of a choice (number i of the row), or of the shared expert. */
+/* What a lane asks for of unit u, a k block of a choice (number i of the row) or, behind
+ * those, of the shared expert (i is k): all that is known before the choice is. */
 struct unit {
-    const struct side *side;
-    int32_t i, block;
+    int32_t i, at, scale; /* bytes and floats from where the expert's begin */
 };
 
-TD_DEVICE unit unit_at(const struct few &f, int32_t u)
+template <int TYPE> TD_DEVICE int32_t unit_pitch(const struct few &f, bool own)
 {
-    int32_t each = f.side[0].blocks, of_experts = f.k * each;
-    if (u >= of_experts)
-        return unit{&f.side[1], f.k, u - of_experts};
-    return unit{&f.side[0], u / each, u % each};
+    return (own ? f.side[0].blocks : f.side[1].blocks) * KB * td_bytes_of<TYPE>();
+}
+
+template <int TYPE> TD_DEVICE unit unit_at(const struct few &f, int32_t u)
+{
+    int32_t n0 = (int32_t)blockIdx.x * SMALL_M, each = f.side[0].blocks;
+    int32_t i = min(u * f.per_block >> PER_SHIFT, f.k), block = u - i * each;
+    int32_t g = (int32_t)(threadIdx.x % WARP / 4);
+    unit at = {
+        i, (n0 + g) * unit_pitch<TYPE>(f, i < f.k) + block * KB * td_bytes_of<TYPE>(),
+        n0 / TD_SCALE_BLOCK * (i < f.k ? each : f.side[1].blocks) + block};
+    asm volatile("" : "+r"(at.i), "+r"(at.at), "+r"(at.scale)); /* not later */
+    return at;
 }
 
 /* Asks for a unit's weights and scale. */
@@ -174,17 +190,17 @@ template <int TYPE>
 TD_DEVICE void ask_unit(const struct few &f, const struct chosen &c, const unit &u,
                         uint4 *slot, float *scale)
 {
-    const struct side &s = *u.side;
-    int64_t n0 = (int64_t)blockIdx.x * SMALL_M, g = threadIdx.x % WARP / 4;
-    int64_t pitch = (int64_t)s.blocks * KB * td_bytes_of<TYPE>();
-    int32_t expert = u.i < f.k ? c.id[u.i] : 0;
-    const uint8_t *w = weights_of(s, DOWN, expert) +
-                       (int64_t)u.block * KB * td_bytes_of<TYPE>() + (n0 + g) * pitch;
-    const float *from = scales_of(s, DOWN, expert, n0, s.blocks);
-    td_ask<TYPE>(slot, n0 + g < f.hidden ? w : NULL,
-                 n0 + g + 8 < f.hidden ? w + 8 * pitch : NULL);
+    bool own = u.i < f.k;
+    int64_t expert = own ? c.id[u.i] : 0;
+    int32_t n = (int32_t)(blockIdx.x * SMALL_M + threadIdx.x % WARP / 4);
+    const uint8_t *w =
+        (own ? weights_of(f.side[0], DOWN, expert) : f.side[1].w[DOWN]) + u.at;
+    const float *from = own ? f.side[0].scale[DOWN] : f.side[1].scale[DOWN];
+    td_ask<TYPE>(slot, w, w + 8 * unit_pitch<TYPE>(f, own), n < f.hidden,
+                 n + 8 < f.hidden);
     if (threadIdx.x % WARP == 0 && from)
-        td_copy4(scale, from + u.block);
+        td_copy4(scale,
+                 from + (own ? expert * f.side[0].scale_step[DOWN] : 0) + u.scale);
     else if (threadIdx.x % WARP == 0)
         *scale = 1.0f;
 }
@@ -192,14 +208,15 @@ TD_DEVICE void ask_unit(const struct few &f, const struct chosen &c, const unit 
 /* Brings the inner numbers of all units, each warp those that it multiplies. */
 TD_DEVICE void load_mid(const struct few &f, int32_t row, int32_t units, uint16_t *xs)
 {
-    int32_t warp = (int32_t)threadIdx.x / WARP, lane = (int32_t)threadIdx.x % WARP;
-    for (int32_t u = warp; u < units; u += JOIN_WARPS) {
-        const unit at = unit_at(f, u);
-        int64_t choice = at.i < f.k ? row * f.k + at.i : row;
-        const uint16_t *x = at.side->mid + (choice * at.side->blocks + at.block) * KB;
+    int32_t warp = (int32_t)threadIdx.x / WARP, lane = (int32_t)(threadIdx.x % WARP);
+    int32_t of_experts = f.k * f.side[0].blocks;
+    const uint16_t *own = f.side[0].mid + (int64_t)row * of_experts * KB + 8 * lane;
+    const uint16_t *shared =
+        f.side[1].mid + ((int64_t)row * f.side[1].blocks - of_experts) * KB + 8 * lane;
+    for (int32_t u = warp; u < units; u += JOIN_WARPS)
         if (lane < KB / 8)
-            td_copy16(xs + u * KB + 8 * lane, x + 8 * lane, true);
-    }
+            td_copy16(xs + u * KB + 8 * lane, (u < of_experts ? own : shared) + u * KB,
+                      true);
     td_copy_commit();
     td_copy_wait<0>();
     __syncwarp();
@@ -218,7 +235,8 @@ TD_DEVICE void unit_sums(const struct few &f, const struct chosen &c, int32_t un
         td_copy_wait_but(f.slots - 1);
         one_block<TYPE, 1>(slots + at * size, lane < 4 ? xs : NULL, 0, u * KB, sum);
         if (then < units)
-            ask_unit<TYPE>(f, c, unit_at(f, then), slots + at * size, scales + then);
+            ask_unit<TYPE>(f, c, unit_at<TYPE>(f, then), slots + at * size,
+                           scales + then);
         td_copy_commit();
         at = at + 1 < f.slots ? at + 1 : 0;
         __syncwarp();
@@ -274,11 +292,18 @@ static __global__ void __launch_bounds__(JOIN_WARPS *WARP, 2)
     float *scales = (float *)(xs + units * KB), *y = f.y + row * f.hidden + n;
     float before = 0.0f;
     bool mine = threadIdx.x < SMALL_M && n < f.hidden;
+    unit first[MOST_SLOTS];
+#pragma unroll
+    for (int32_t i = 0; i < MOST_SLOTS; i++)
+        first[i] = unit_at<TYPE>(f, warp + i * JOIN_WARPS);
     load_chosen(f, row, c);
-    for (int32_t i = 0, u = warp; i < f.slots; i++, u += JOIN_WARPS) {
-        if (u < units)
-            ask_unit<TYPE>(f, c, unit_at(f, u), slots + i * size, scales + u);
-        td_copy_commit();
+#pragma unroll
+    for (int32_t i = 0; i < MOST_SLOTS; i++) {
+        int32_t u = warp + i * JOIN_WARPS;
+        if (i < f.slots && u < units)
+            ask_unit<TYPE>(f, c, first[i], slots + i * size, scales + u);
+        if (i < f.slots)
+            td_copy_commit();
     }
     td_wait_early(f.rows);
     if (f.adds && mine)
@@ -400,6 +425,7 @@ bool td_cuda_few(const struct td_cuda_ctx *c, const struct td_experts_args *a)
     f.experts = a->experts;
     f.k = a->k;
     f.blocks = (int32_t)(td_cuda_pitch(hidden) / KB);
+    f.per_block = ((1 << PER_SHIFT) + f.side[0].blocks - 1) / f.side[0].blocks;
     f.adds = a->adds;
     if (a->gate[0].type == TD_MAT_F8)
         start<TD_MAT_F8>(c, f);

@@ -257,16 +257,28 @@ TD_DEVICE void td_copy_wait_but(int n)
         td_copy_wait<3>();
 }
 
-/* Asks for a lane's part of a k block; lo and hi as in td_small_in, at that block. */
+/* Asks for a lane's part of a k block; lo and hi as in td_small_in, at that block, if they
+ * are there. */
 template <int TYPE>
-TD_DEVICE void td_ask(uint4 *slot, const uint8_t *lo, const uint8_t *hi)
+TD_DEVICE void td_ask(uint4 *slot, const uint8_t *lo, const uint8_t *hi, bool lo_there,
+                      bool hi_there)
 {
-    int lane = (int)threadIdx.x % WARP, at = 16 * (lane % 4);
+    unsigned lane = threadIdx.x % WARP, at = 16 * (lane % 4);
+    slot += lane;
+    lo += at;
+    hi += at;
 #pragma unroll
     for (int i = 0; i < td_pieces<TYPE>() / 2; i++) {
-        td_copy16(slot + 2 * i * WARP + lane, lo ? lo + 64 * i + at : lo, lo);
-        td_copy16(slot + (2 * i + 1) * WARP + lane, hi ? hi + 64 * i + at : hi, hi);
+        td_copy16_of_128(slot + 2 * i * WARP, lo + 64 * i, lo_there);
+        td_copy16_of_128(slot + (2 * i + 1) * WARP, hi + 64 * i, hi_there);
     }
+}
+
+/* The same of k block b. */
+template <int TYPE> TD_DEVICE void td_ask(uint4 *slot, const td_small_in &in, int b)
+{
+    int64_t at = b * KB * td_bytes_of<TYPE>();
+    td_ask<TYPE>(slot, in.lo + at, in.hi + at, in.lo != NULL, in.hi != NULL);
 }
 
 /* Where things lie in a block's shared memory. */
@@ -295,7 +307,6 @@ template <int TYPE, int W>
 TD_DEVICE void small_ask(const td_small_in &in, const td_small_place<TYPE, W> &p,
                          int thread)
 {
-    const int64_t wide = KB * td_bytes_of<TYPE>();
     for (int i = thread; i < 2 * in.blocks; i += W * WARP) {
         const float *from = i < in.blocks ? in.scale[0]
                             : in.scale[1] ? in.scale[1] - in.blocks
@@ -308,8 +319,7 @@ TD_DEVICE void small_ask(const td_small_in &in, const td_small_place<TYPE, W> &p
     int b = thread / WARP;
     for (int i = 0; i < p.slots; i++, b += W) {
         if (b < in.blocks)
-            td_ask<TYPE>(p.slot + i * p.size, in.lo ? in.lo + b * wide : NULL,
-                         in.hi ? in.hi + b * wide : NULL);
+            td_ask<TYPE>(p.slot + i * p.size, in, b);
         td_copy_commit();
     }
 }
@@ -356,7 +366,6 @@ TD_DEVICE void small_parts(const td_small_in &in, const td_small_place<TYPE, W> 
                            const uint16_t *x, int64_t plane, float *part, int step,
                            int thread)
 {
-    const int64_t wide = KB * td_bytes_of<TYPE>();
     int lane = thread % WARP;
     for (int b = thread / WARP, at = 0; b < in.blocks; b += W) {
         uint4 *slot = p.slot + at * p.size;
@@ -366,8 +375,7 @@ TD_DEVICE void small_parts(const td_small_in &in, const td_small_place<TYPE, W> 
         __syncwarp();
         one_block<TYPE, PLANES>(slot, x, plane, b * KB, sum);
         if (AGAIN && then < in.blocks)
-            td_ask<TYPE>(slot, in.lo ? in.lo + then * wide : NULL,
-                         in.hi ? in.hi + then * wide : NULL);
+            td_ask<TYPE>(slot, in, then);
         td_copy_commit();
         at = at + 1 < p.slots ? at + 1 : 0;
         __syncwarp();
