@@ -308,12 +308,32 @@ static bool is_harmless(enum td_status s)
     return s == TD_E_INPUT || s == TD_E_LIMIT || s == TD_E_TEMPLATE;
 }
 
+/* A word behind a slash, alone on its line, is meant for us. */
+static bool is_command(const char *text, size_t n)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyz";
+    return n > 1 && *text == '/' && 1 + strspn(text + 1, letters) >= n;
+}
+
+static void command(struct run *r, const char *text, size_t n)
+{
+    if (n == 4 && memcmp(text, "/new", 4) == 0)
+        td_chat_forget(&r->chat);
+    else
+        (void)fprintf(stderr, "note    there is no %.*s: /new starts over, ^D leaves\n",
+                      (int)n, text);
+}
+
 static enum td_status answer_line(struct run *r, const char *text, size_t n,
                                   struct td_error *err)
 {
     struct td_generated g;
-    if (n == 4 && memcmp(text, "/new", 4) == 0) {
-        td_chat_forget(&r->chat);
+    while (n > 0 && is_blank(text + n - 1, 1))
+        n--;
+    for (; n > 0 && is_blank(text, 1); n--)
+        text++;
+    if (is_command(text, n)) {
+        command(r, text, n);
         return TD_OK;
     }
     enum td_status s = ask(r, text, n, &g, err);
