@@ -37,7 +37,7 @@ static enum td_status print(struct td_conf *conf, const struct td_explain *x,
     td_buf_init(&out, 4 * TD_MIB);
     enum td_status s;
     if (td_conf_bool(conf, TD_O_JSON)) {
-        s = td_explain_json(x, &out);
+        s = td_explain_json(x, td_conf_bool(conf, TD_O_ALL), &out);
     } else {
         s = td_explain_text(x, &style, &out);
         if (s == TD_OK && td_conf_bool(conf, TD_O_ALL)) {

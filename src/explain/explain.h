@@ -6,7 +6,7 @@
  *     td_explain_new(&x, err);
  *     td_explain_add_path(x, "head.log", err);       files, directories, "-"
  *     td_explain_judge(x, err);
- *     td_explain_text(x, &style, &out);              or td_explain_json(x, &out)
+ *     td_explain_text(x, &style, &out);              or td_explain_json(x, false, &out)
  *     td_explain_free(x);
  *
  * Works offline, with no model: a catalogue of rules (rules.h), facts about the machines
@@ -72,11 +72,13 @@ const char *td_explain_kind(const struct td_explain *x);
 /* The i-th candidate's slug, best first, or NULL past the last. */
 const char *td_explain_candidate(const struct td_explain *x, size_t i);
 
-/* Append the report, its machine form, the timeline of all hosts. */
+/* Append the report, its machine form (`all`: with the timeline), the timeline of all
+ * hosts. */
 enum td_status td_explain_text(const struct td_explain *x,
                                const struct td_explain_style *style,
                                struct td_buf *out);
-enum td_status td_explain_json(const struct td_explain *x, struct td_buf *out);
+enum td_status td_explain_json(const struct td_explain *x, bool all,
+                               struct td_buf *out);
 enum td_status td_explain_timeline(const struct td_explain *x,
                                    const struct td_explain_style *style,
                                    struct td_buf *out);

@@ -202,6 +202,19 @@ void td_report_missing(const struct td_explain *x, const struct td_candidate *c,
 const char *td_report_host(const struct td_explain *x, const struct td_candidate *c);
 int td_report_rank(const struct td_explain *x, const struct td_candidate *c);
 
+/* What the timeline shows. */
+struct td_moment {
+    double time; /* on the first source's clock; -1: not told, behind its predecessor */
+    uint32_t hit;
+};
+
+enum { TD_MOMENTS_MAX = 400 }; /* more are not shown */
+
+/* All moments in their order, for td_free(), and the time of the first that has one. */
+enum td_status td_moments(const struct td_explain *x, struct td_moment **out, size_t *n,
+                          double *zero);
+const char *td_moment_host(const struct td_explain *x, const struct td_hit *h);
+
 /* How far a process got, in words: "during CUDA graph capture". */
 const char *td_report_step(enum td_step step);
 

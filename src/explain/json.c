@@ -4,13 +4,16 @@
  *
  *     {"kind", "grade", "family", "cause", "host", "rank", "phase",
  *      "evidence": [{"file", "line", "text"}], "followers": [{"what", "file", "line"}],
- *      "candidates": [{"kind", "grade", "cause", "file", "line"}], "fix", "missing"}
+ *      "candidates": [{"kind", "grade", "cause", "file", "line"}], "fix", "missing",
+ *      "timeline": [{"seconds", "host", "rank", "what", "file", "line", "text"}]}
  *
- * Absent things are null or empty lists; the keys are always there.
+ * Absent things are null or empty lists; the keys are always there, but for the timeline,
+ * which has to be asked for.
  */
 #include "explain/explain_int.h"
 
 #include "base/json.h"
+#include "base/mem.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -112,7 +115,54 @@ static void add_candidates(const struct td_explain *x, struct td_buf *part,
     td_buf_addc(out, ']');
 }
 
-enum td_status td_explain_json(const struct td_explain *x, struct td_buf *out)
+static void add_rank(struct td_buf *out, int rank)
+{
+    if (rank >= 0)
+        td_buf_addf(out, ",\"rank\":%d", rank);
+    else
+        td_buf_adds(out, ",\"rank\":null");
+}
+
+static void add_moment(const struct td_explain *x, const struct td_moment *m,
+                       double zero, struct td_buf *out)
+{
+    const struct td_hit *h = &x->hits[m->hit];
+    enum td_role role = td_rule_at(h->rule)->role;
+    if (m->time >= 0)
+        td_buf_addf(out, "{\"seconds\":%.3f", m->time - zero);
+    else
+        td_buf_adds(out, "{\"seconds\":null");
+    add_str(out, "host", td_moment_host(x, h));
+    add_rank(out, h->rank);
+    add_str(out, "what",
+            role == TD_ROLE_CAUSE    ? "failure"
+            : role == TD_ROLE_EFFECT ? "effect"
+                                     : "step");
+    td_buf_addc(out, ',');
+    add_place(x, h->source, h->line, out);
+    add_str(out, "text", h->text);
+    td_buf_addc(out, '}');
+}
+
+static enum td_status add_timeline(const struct td_explain *x, struct td_buf *out)
+{
+    struct td_moment *list;
+    size_t n;
+    double zero;
+    enum td_status s = td_moments(x, &list, &n, &zero);
+    if (s != TD_OK)
+        return s;
+    td_buf_adds(out, ",\"timeline\":[");
+    for (size_t i = 0; i < n && i < TD_MOMENTS_MAX; i++) {
+        td_buf_adds(out, i ? "," : "");
+        add_moment(x, &list[i], zero, out);
+    }
+    td_buf_addc(out, ']');
+    td_free(list);
+    return TD_OK;
+}
+
+enum td_status td_explain_json(const struct td_explain *x, bool all, struct td_buf *out)
 {
     const struct td_verdict *v = &x->verdict;
     const struct td_candidate *c = v->count ? &v->candidates[0] : NULL;
@@ -129,11 +179,7 @@ enum td_status td_explain_json(const struct td_explain *x, struct td_buf *out)
         td_report_cause(x, c, &part);
     add_str(out, "cause", part.p);
     add_str(out, "host", c ? td_report_host(x, c) : NULL);
-    int rank = c ? td_report_rank(x, c) : -1;
-    if (rank >= 0)
-        td_buf_addf(out, ",\"rank\":%d", rank);
-    else
-        td_buf_adds(out, ",\"rank\":null");
+    add_rank(out, c ? td_report_rank(x, c) : -1);
     td_buf_clear(&part);
     if (c && c->failure)
         td_buf_adds(&part, c->failure->phase);
@@ -150,7 +196,8 @@ enum td_status td_explain_json(const struct td_explain *x, struct td_buf *out)
     td_buf_clear(&part);
     td_report_missing(x, c, &part);
     add_str(out, "missing", part.p);
-    td_buf_adds(out, "}\n");
     td_buf_release(&part);
-    return out->status;
+    enum td_status s = all ? add_timeline(x, out) : TD_OK;
+    td_buf_adds(out, "}\n");
+    return s == TD_OK ? out->status : s;
 }

@@ -15,19 +15,14 @@
 #include <string.h>
 
 enum {
-    LINES_MAX = 400,
+    LINES_MAX = TD_MOMENTS_MAX,
     HOST_COLUMNS = 24,
     HINT = 30 /* weight below which a cause is a mere hint */
 };
 
-struct entry {
-    double time; /* -1: not told, stays behind its predecessor */
-    uint32_t hit;
-};
-
 static int by_time(const void *pa, const void *pb)
 {
-    const struct entry *a = pa, *b = pb;
+    const struct td_moment *a = pa, *b = pb;
     if (a->time < b->time || a->time > b->time)
         return a->time < b->time ? -1 : 1;
     return a->hit < b->hit ? -1 : a->hit > b->hit;
@@ -43,7 +38,7 @@ static int shown(const struct td_hit *h)
                                                          : 0;
 }
 
-static size_t collect(const struct td_explain *x, struct entry *out)
+static size_t collect(const struct td_explain *x, struct td_moment *out)
 {
     size_t n = 0;
     for (size_t i = 0; i < x->nhits; i++) {
@@ -59,10 +54,29 @@ static size_t collect(const struct td_explain *x, struct entry *out)
         double t = h->time < 0 ? -1 : h->time + x->sources[h->source].shift;
         if (t < 0 && n > 0 && x->hits[out[n - 1].hit].source == h->source)
             t = out[n - 1].time;
-        out[n++] = (struct entry){t, (uint32_t)i};
+        out[n++] = (struct td_moment){t, (uint32_t)i};
     }
     qsort(out, n, sizeof(*out), by_time);
     return n;
+}
+
+enum td_status td_moments(const struct td_explain *x, struct td_moment **out, size_t *n,
+                          double *zero)
+{
+    struct td_moment *list = td_calloc(x->nhits + 1, sizeof(*list));
+    if (!list)
+        return TD_E_NOMEM;
+    *out = list;
+    *n = collect(x, list);
+    *zero = 0;
+    for (size_t i = 0; i < *n && *zero <= 0; i++)
+        *zero = list[i].time;
+    return TD_OK;
+}
+
+const char *td_moment_host(const struct td_explain *x, const struct td_hit *h)
+{
+    return *h->host ? h->host : x->sources[h->source].host;
 }
 
 static void put_plain(struct td_buf *out, const char *s, size_t max)
@@ -79,12 +93,13 @@ static void put_plain(struct td_buf *out, const char *s, size_t max)
     }
 }
 
-static void put_entry(const struct td_explain *x, const struct entry *e, double zero,
-                      const struct td_explain_style *style, struct td_buf *out)
+static void put_entry(const struct td_explain *x, const struct td_moment *e,
+                      double zero, const struct td_explain_style *style,
+                      struct td_buf *out)
 {
     const struct td_hit *h = &x->hits[e->hit];
     const struct td_rule *r = td_rule_at(h->rule);
-    const char *host = *h->host ? h->host : x->sources[h->source].host;
+    const char *host = td_moment_host(x, h);
     const char *mark = r->role == TD_ROLE_CAUSE    ? "!"
                        : r->role == TD_ROLE_EFFECT ? "-"
                                                    : " ";
@@ -111,13 +126,12 @@ enum td_status td_explain_timeline(const struct td_explain *x,
                                    const struct td_explain_style *style,
                                    struct td_buf *out)
 {
-    struct entry *list = td_calloc(x->nhits + 1, sizeof(*list));
-    if (!list)
-        return TD_E_NOMEM;
-    size_t n = collect(x, list);
-    double zero = 0;
-    for (size_t i = 0; i < n && zero <= 0; i++)
-        zero = list[i].time;
+    struct td_moment *list;
+    size_t n;
+    double zero;
+    enum td_status st = td_moments(x, &list, &n, &zero);
+    if (st != TD_OK)
+        return st;
     for (size_t i = 0; i < n && i < LINES_MAX; i++)
         put_entry(x, &list[i], zero, style, out);
     if (n > LINES_MAX)

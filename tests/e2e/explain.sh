@@ -42,6 +42,15 @@ assert d["evidence"][0]["line"] == 4 and d["candidates"][0]["kind"] == "truncate
 assert {"family", "followers", "fix", "missing"} <= d.keys()
 EOF
 
+tandem explain --json --all $cases/five/3-store
+check json_timeline python3 - "$box/stdout" <<'EOF'
+import json, sys
+list = json.load(open(sys.argv[1]))["timeline"]
+assert list[0]["seconds"] == 0 and {m["what"] for m in list} >= {"failure", "step"}, list
+assert any(m["host"] == "192.168.200.13" and m["rank"] == 1 and m["file"].endswith("head.log")
+           and m["what"] == "failure" and m["text"] for m in list), list
+EOF
+
 tandem explain
 check usage test "$code" -eq 2
 tandem explain "$box/nothing"

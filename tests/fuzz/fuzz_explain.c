@@ -26,7 +26,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         abort();
     if (td_explain_text(x, &narrow, &out) != TD_OK ||
         td_explain_timeline(x, &narrow, &out) != TD_OK ||
-        td_explain_json(x, &out) != TD_OK)
+        td_explain_json(x, true, &out) != TD_OK)
         abort();
     td_buf_release(&out);
     td_explain_clear(x);

@@ -281,7 +281,7 @@ static void test_json(void **state)
         (void)snprintf(path, sizeof(path), DIR "%s", paths[i]);
         struct td_explain *x = explain_path(path);
         td_buf_init(&out, 1 * TD_MIB);
-        assert_int_equal(td_explain_json(x, &out), TD_OK);
+        assert_int_equal(td_explain_json(x, false, &out), TD_OK);
         assert_int_equal(td_json_parse(out.p, out.len, "report", &j, NULL), TD_OK);
         for (size_t k = 0; k < sizeof(keys) / sizeof(keys[0]); k++)
             assert_non_null(json_object_get(j, keys[k]));

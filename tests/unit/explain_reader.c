@@ -351,7 +351,7 @@ static void test_no_memory(void **state)
         if (s == TD_OK)
             s = td_explain_text(x, &plain, &out);
         if (s == TD_OK)
-            s = td_explain_json(x, &out);
+            s = td_explain_json(x, true, &out);
         if (s == TD_OK)
             s = td_explain_timeline(x, &plain, &out);
         td_mem_fail_at(0);
