@@ -249,9 +249,11 @@ TD_DEVICE void unit_sums(const struct few &f, const struct chosen &c, int32_t un
 }
 
 /* A thread for each choice and output adds up the k blocks, then one for each output the
- * choices; in threads 0 .. 15 the output. All threads must call it. */
+ * choices; in threads 0 .. 15, which bring the shared expert's gate, the output. All
+ * threads must call it. */
 TD_DEVICE float join_sums(const struct few &f, const struct chosen &c, int32_t row,
-                          const uint16_t *xs, const float *scales, float *totals)
+                          const uint16_t *xs, const float *scales, float *totals,
+                          float gate)
 {
     int32_t thread = (int32_t)threadIdx.x, m = thread % SMALL_M;
     int32_t nets = f.k + (f.side[1].blocks != 0);
@@ -271,7 +273,7 @@ TD_DEVICE float join_sums(const struct few &f, const struct chosen &c, int32_t r
     for (int32_t i = 0; i < f.k; i++)
         y = fmaf(c.weight[i], totals[i * SMALL_M + m], y);
     if (f.side[1].blocks)
-        y = fmaf(td_sigmoid(f.shared_gate[row]), totals[f.k * SMALL_M + m], y);
+        y = fmaf(td_sigmoid(gate), totals[f.k * SMALL_M + m], y);
     return y;
 }
 
@@ -290,7 +292,7 @@ static __global__ void __launch_bounds__(JOIN_WARPS *WARP, 2)
     uint4 *slots = shared + warp * f.slots * size;
     uint16_t *xs = (uint16_t *)(shared + JOIN_WARPS * f.slots * size);
     float *scales = (float *)(xs + units * KB), *y = f.y + row * f.hidden + n;
-    float before = 0.0f;
+    float before = 0.0f, gate = 0.0f;
     bool mine = threadIdx.x < SMALL_M && n < f.hidden;
     unit first[MOST_SLOTS];
 #pragma unroll
@@ -308,9 +310,11 @@ static __global__ void __launch_bounds__(JOIN_WARPS *WARP, 2)
     td_wait_early(f.rows);
     if (f.adds && mine)
         before = *y;
+    if (mine && f.side[1].blocks) /* later it would queue behind the next kernel */
+        gate = f.shared_gate[row];
     load_mid(f, row, units, xs);
     unit_sums<TYPE>(f, c, units, slots, xs, scales);
-    float sum = join_sums(f, c, row, xs, scales, scales + units);
+    float sum = join_sums(f, c, row, xs, scales, scales + units, gate);
     if (mine)
         *y = f.adds ? before + sum : sum;
 }
