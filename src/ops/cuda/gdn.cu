@@ -4,8 +4,9 @@
  * products of the input is one kernel (convolution, gates, delta rule, gated norm), since
  * each by itself would be nothing but waiting.
  *
- * A block for each row and value head. The state is asked for before the rest of the step
- * is there: it was last written by the step before. With S the state, and q, k before
+ * A block for each row and value head, small enough to be there beside two of lin_norm().
+ * The state is asked for before the rest of the step is there: it was last written by the
+ * step before. With S the state, and q, k before
  * they are unit vectors (factors fq, fk):
  *
  *     d = beta (v - decay fk k S),  o = decay fq q S + fq fk (q . k) d,
@@ -38,10 +39,13 @@ struct gdn {
 
 struct gdn_shared {
     float x[3][GDN_DIM]; /* q, k, v behind the convolution */
-    float ks[GDN_WARPS][GDN_DIM], qs[GDN_WARPS][GDN_DIM]; /* sums of the warps */
+    union {
+        uint2 gate[2 * GDN_AHEAD][GDN_THREADS]; /* weights */
+        struct {
+            float ks[GDN_WARPS][GDN_DIM], qs[GDN_WARPS][GDN_DIM];
+        } sum; /* of the warps, behind the gates */
+    };
     float a[GDN_WARPS], b[GDN_WARPS], squares[GDN_WARPS];
-    float d[GDN_DIM];
-    uint2 gate[2 * GDN_AHEAD][GDN_THREADS];
     float qq, kk, qk, decay, beta;
     int32_t before;
 };
@@ -199,8 +203,8 @@ TD_DEVICE void sum_state(const float4 (&S)[GDN_ROWS], int32_t dk, struct gdn_sha
         qs.w += __shfl_xor_sync(0xffffffff, qs.w, far);
     }
     if (lane < wide) {
-        *(float4 *)&s.ks[warp][4 * quad] = ks;
-        *(float4 *)&s.qs[warp][4 * quad] = qs;
+        *(float4 *)&s.sum.ks[warp][4 * quad] = ks;
+        *(float4 *)&s.sum.qs[warp][4 * quad] = qs;
     }
 }
 
@@ -253,12 +257,12 @@ static __global__ void __launch_bounds__(GDN_THREADS, 2)
         float k = 0.0f, q = 0.0f;
 #pragma unroll
         for (int i = 0; i < GDN_WARPS; i++) {
-            k += s.ks[i][t];
-            q += s.qs[i][t];
+            k += s.sum.ks[i][t];
+            q += s.sum.qs[i][t];
         }
         float d = s.beta * (s.x[2][t] - decay * (fk * k));
         o = fmaf(fq * fk * s.qk, d, decay * (fq * q));
-        s.d[t] = d;
+        s.sum.ks[0][t] = d; /* nobody else reads what was there */
     }
     float squares = td_warp_sum(o * o);
     if (lane == 0)
@@ -275,7 +279,7 @@ static __global__ void __launch_bounds__(GDN_THREADS, 2)
         n.x[to] = y;
         td_planes_store(y, p.planes, row, head * DV + t);
     }
-    float4 d = *(const float4 *)&s.d[4 * quad];
+    float4 d = *(const float4 *)&s.sum.ks[0][4 * quad];
 #pragma unroll
     for (int r = 0; r < GDN_ROWS; r++) {
         int32_t i = first + every * r;

@@ -158,6 +158,8 @@ static __global__ void __launch_bounds__(W *WARP, td_one_blocks(W))
 
 enum {
     NORM_TILES = 3, /* of 16 outputs, of a block, which makes the norm once for them */
+    NORM_WARPS = 4, /* of a tile */
+    NORM_BLOCK = NORM_TILES * NORM_WARPS * WARP,
     NORM_BLOCKS = 2 /* of a multiprocessor */
 };
 
@@ -165,8 +167,8 @@ enum {
  * each tile. */
 static size_t norm_bytes(int blocks, int type)
 {
-    size_t turns = ((size_t)blocks + BLOCK_WARPS - 1) / BLOCK_WARPS;
-    return NORM_TILES * (turns * BLOCK_WARPS * td_slot_bytes(type) +
+    size_t turns = ((size_t)blocks + NORM_WARPS - 1) / NORM_WARPS;
+    return NORM_TILES * (turns * NORM_WARPS * td_slot_bytes(type) +
                          ((size_t)td_small_scales(blocks) + (size_t)blocks * SMALL_M) *
                              sizeof(float)) +
            td_one_x(blocks);
@@ -192,15 +194,15 @@ TD_DEVICE void stage_norm(const struct td_norm_args &a, td_quads<Q> &q, uint16_t
 }
 
 /* lin_one() of a row that is a norm of no more than Q quads a thread, for several tiles, so
- * that few blocks have to make it. */
+ * that few blocks have to make it. Half of the registers, and what shared memory there is
+ * besides, are left to the kernel behind: the delta net's blocks begin beside these. */
 template <int TYPE, int Q>
-static __global__ void __launch_bounds__(NORM_TILES *BLOCK_THREADS, NORM_BLOCKS)
+static __global__ void __launch_bounds__(NORM_BLOCK, 2 * NORM_BLOCKS)
     lin_norm(const __grid_constant__ lin_params p)
 {
-    const int W = BLOCK_WARPS;
+    const int W = NORM_WARPS;
     extern __shared__ uint4 shared[];
-    int mine = (int)threadIdx.x / BLOCK_THREADS,
-        thread = (int)threadIdx.x % BLOCK_THREADS;
+    int mine = (int)threadIdx.x / (W * WARP), thread = (int)threadIdx.x % (W * WARP);
     int tile = (int)blockIdx.x * NORM_TILES + mine, turns = (p.blocks + W - 1) / W;
     const lin_term &t = term_of(p, tile);
     int64_t n0 = (int64_t)(tile - t.tile0) * SMALL_M;
@@ -398,11 +400,9 @@ static void run_norm(const struct td_cuda_ctx *c, struct lin_params &p)
     dim3 grid((unsigned)((lay_out(&p, SMALL_M) + NORM_TILES - 1) / NORM_TILES));
     size_t bytes = norm_bytes(p.blocks, TYPE);
     if (p.norm.h <= 4 * NORM_THREADS * NORM_FEW)
-        td_start(c, lin_norm<TYPE, NORM_FEW>, grid, NORM_TILES * BLOCK_THREADS, bytes,
-                 p);
+        td_start(c, lin_norm<TYPE, NORM_FEW>, grid, NORM_BLOCK, bytes, p);
     else
-        td_start(c, lin_norm<TYPE, NORM_MORE>, grid, NORM_TILES * BLOCK_THREADS, bytes,
-                 p);
+        td_start(c, lin_norm<TYPE, NORM_MORE>, grid, NORM_BLOCK, bytes, p);
 }
 
 /* Whether lin_norm() makes the norm before these products: all of its blocks must be there
@@ -421,7 +421,6 @@ static bool norms(const struct td_cuda_ctx *c, const struct td_linear_args *a)
     }
     return !n->add && !n->sum && !n->index && td_norm_holds(n) && n->h % KB == 0 &&
            n->h <= 4 * NORM_THREADS * NORM_MORE &&
-           n->h / KB <= MOST_SLOTS * BLOCK_WARPS &&
            tiles <= NORM_TILES * NORM_BLOCKS * c->processors &&
            (norm_bytes((int)(n->h / KB), type) + 1024) * NORM_BLOCKS <=
                (size_t)c->shared_max;
