@@ -82,14 +82,6 @@ static struct td_startup_rank *rank_of(struct td_startup *s, int rank)
     return &s->rank[rank];
 }
 
-static enum td_phase phase_named(const char *name, enum td_phase or_else)
-{
-    for (int i = 0; name && i < TD_PHASE_COUNT; i++)
-        if (strcmp(td_phase_name((enum td_phase)i), name) == 0)
-            return (enum td_phase)i;
-    return or_else;
-}
-
 static void add_up(struct td_startup *s)
 {
     enum td_phase phase = s->rank[0].phase;
@@ -130,7 +122,7 @@ void td_startup_event(struct td_startup *s, const char *line, size_t n)
         json_is_integer(who) ? (int)TD_MIN(json_integer_value(who), TD_MAX_RANKS) : 0);
     if (r) {
         r->phase =
-            phase_named(json_string_value(json_object_get(o, "phase")), r->phase);
+            td_phase_named(json_string_value(json_object_get(o, "phase")), r->phase);
         if (json_object_get(nums, "of")) {
             r->bytes = json_number_value(json_object_get(nums, "bytes"));
             r->of = json_number_value(json_object_get(nums, "of"));

@@ -35,6 +35,14 @@ const char *td_phase_name(enum td_phase phase)
     return (unsigned)phase < TD_PHASE_COUNT ? phase_names[phase] : "?";
 }
 
+enum td_phase td_phase_named(const char *name, enum td_phase or_else)
+{
+    for (int i = 0; name && i < TD_PHASE_COUNT; i++)
+        if (strcmp(phase_names[i], name) == 0)
+            return (enum td_phase)i;
+    return or_else;
+}
+
 void td_phase_set(enum td_phase phase)
 {
     atomic_store(&phase_now, (int)phase);

@@ -188,6 +188,9 @@ const struct td_status_info *td_status_info(enum td_status code);
 /* The name of a phase as event logs spell it. */
 const char *td_phase_name(enum td_phase phase);
 
+/* The phase of that name; `or_else` when there is none, or name is NULL. */
+enum td_phase td_phase_named(const char *name, enum td_phase or_else);
+
 /* The phase that later errors and events of this process belong to. */
 void td_phase_set(enum td_phase phase);
 enum td_phase td_phase_now(void);

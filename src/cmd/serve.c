@@ -207,6 +207,14 @@ static void show(struct server *s, const char *name, const json_t *event)
     }
 }
 
+/* Rank 0's is this process's too, for what it reports itself. */
+static void follow_phase(const struct server *s, const json_t *event)
+{
+    const char *name = json_string_value(json_object_get(event, "phase"));
+    if (s->stops == 0 && json_integer_value(json_object_get(event, "rank")) == 0)
+        td_phase_set(td_phase_named(name, td_phase_now()));
+}
+
 static void on_event(void *self, const char *line, size_t n)
 {
     struct server *s = self;
@@ -217,7 +225,9 @@ static void on_event(void *self, const char *line, size_t n)
     if (td_json_parse(line, n, "event", &o, NULL) != TD_OK)
         return;
     const char *name = json_string_value(json_object_get(o, "event"));
-    if (name)
+    if (name && strcmp(name, "phase") == 0)
+        follow_phase(s, o);
+    else if (name)
         show(s, name, o);
     (void)fflush(stderr);
     json_decref(o);
@@ -254,6 +264,8 @@ static void on_lost(void *self, const struct td_error *why, double wait)
     if (wait < 0)
         return; /* reported when the verb ends */
     s->start = td_clock_now() + wait;
+    if (s->stops == 0)
+        td_phase_set(TD_PHASE_LAUNCH);
     td_term_error(stderr, why);
     (void)fprintf(stderr, "restart in %.1f s; requests wait\n", wait);
 }

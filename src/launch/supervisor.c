@@ -208,7 +208,6 @@ static enum td_status bury(struct td_supervisor *s, int status, struct td_error 
     double wait = wait_after(s, ++s->failures, 4);
     td_error_init(&why);
     bool for_good = find_cause(s, status, &why) && !s->ever_worked;
-    why.phase = td_phase_now();
     td_child_release(&s->child);
     close_fd(&s->fd);
     close_fd(&s->listen_fd);

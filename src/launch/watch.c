@@ -76,19 +76,12 @@ static enum td_status status_of(const char *slug)
     return TD_E_INTERNAL;
 }
 
-static enum td_phase phase_of(const char *name)
-{
-    for (int i = 0; name && i < TD_PHASE_COUNT; i++)
-        if (strcmp(td_phase_name((enum td_phase)i), name) == 0)
-            return (enum td_phase)i;
-    return TD_PHASE_SERVE;
-}
-
 void td_watch_read_error(const json_t *o, struct td_error *err)
 {
     td_error_init(err);
     err->code = status_of(json_string_value(json_object_get(o, "code")));
-    err->phase = phase_of(json_string_value(json_object_get(o, "phase")));
+    err->phase =
+        td_phase_named(json_string_value(json_object_get(o, "phase")), TD_PHASE_SERVE);
     err->rank = json_is_integer(json_object_get(o, "rank"))
                     ? (int)json_integer_value(json_object_get(o, "rank"))
                     : -1;
@@ -220,7 +213,7 @@ static bool late(struct td_watch *w, enum td_status code, int rank,
     err->rank = rank;
     if (rank >= 0) {
         (void)snprintf(err->host, sizeof(err->host), "%s", w->rank[rank].host);
-        err->phase = phase_of(w->rank[rank].phase);
+        err->phase = td_phase_named(w->rank[rank].phase, TD_PHASE_SERVE);
     }
     return true;
 }

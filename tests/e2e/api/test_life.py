@@ -104,6 +104,10 @@ def test_engine_killed_while_streaming():
         assert s.metric("tandem:resumed_answers_total") == 3
         s.wait_idle()
         assert s.stop() == 0
+        with open(s.events, encoding="utf-8") as f:
+            log = [json.loads(line) for line in f]
+        phases = [e["phase"] for e in log if e["event"] in ("ready", "error")]
+        assert phases == ["serve"] * 3, "of the engine, wherever the front stands"
 
 
 def test_waiting_requests_survive_deaths():
