@@ -223,6 +223,10 @@ const char *td_report_file(const struct td_explain *x, uint32_t source);
 
 /* known.c: how far each process got; what else would be needed. */
 void td_report_known(const struct td_explain *x, struct td_buf *out);
+
+/* "rank 1 on spark-2", or what a process without a rank calls itself. */
+void td_report_process(const struct td_explain *x, const struct td_stream *s,
+                       struct td_buf *out);
 void td_report_needed(const struct td_explain *x, struct td_buf *out);
 
 enum td_other {

@@ -32,8 +32,8 @@ static double last_time(const struct td_explain *x, const struct td_stream *s)
     return s->last_time < 0 ? -1 : s->last_time + x->sources[s->source].shift;
 }
 
-static void add_name(const struct td_explain *x, const struct td_stream *s,
-                     struct td_buf *out)
+void td_report_process(const struct td_explain *x, const struct td_stream *s,
+                       struct td_buf *out)
 {
     const char *host = *s->host ? s->host : x->sources[s->source].host;
     if (s->rank >= 0)
@@ -69,7 +69,7 @@ static void add_processes(const struct td_explain *x, struct td_buf *out)
         if (!is_engine(s) || !stands_for_rank(x, i, &step))
             continue;
         td_buf_adds(out, shown++ ? "; " : "");
-        add_name(x, s, out);
+        td_report_process(x, s, out);
         td_buf_addf(out, ": last seen %s", td_report_step(step));
     }
     for (size_t i = 0; i < x->nsources && shown == 0 && i < SHOWN; i++) {
@@ -135,7 +135,7 @@ static void add_first_silent(const struct td_explain *x, size_t source,
     if (!first || n < 2 || next < last_time(x, first) + SILENT_BEFORE)
         return;
     td_buf_adds(out, "; fell silent first: ");
-    add_name(x, first, out);
+    td_report_process(x, first, out);
     td_buf_addf(out, ", %.0f s before the next one", next - last_time(x, first));
 }
 

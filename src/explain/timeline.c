@@ -144,8 +144,9 @@ enum td_status td_explain_timeline(const struct td_explain *x,
         const struct td_stream *s = &x->streams[i];
         if (!*s->role || s->pid < 0)
             continue;
-        td_buf_addf(out, "last      %s pid %ld, line %" PRIu64 " of ", s->role, s->pid,
-                    s->last_line);
+        td_buf_adds(out, "last      ");
+        td_report_process(x, s, out);
+        td_buf_addf(out, ", line %" PRIu64 " of ", s->last_line);
         put_plain(out, td_report_file(x, s->source), 60);
         td_buf_addf(out, ", %s: ", td_report_step(s->step));
         put_plain(out, s->last_text, 80);

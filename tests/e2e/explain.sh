@@ -42,6 +42,9 @@ assert d["evidence"][0]["line"] == 4 and d["candidates"][0]["kind"] == "truncate
 assert {"family", "followers", "fix", "missing"} <= d.keys()
 EOF
 
+tandem explain --all $cases/tandem/peer.jsonl
+check last_of_a_rank says "$stdout" '^last +rank 1 on spark-2, line [0-9]+ of peer\.jsonl'
+
 tandem explain --json --all $cases/five/3-store
 check json_timeline python3 - "$box/stdout" <<'EOF'
 import json, sys
