@@ -46,6 +46,17 @@ enum td_status td_file_cannot_open(const char *path, int error, struct td_error 
     bool missing = error == ENOENT || error == ENOTDIR;
     enum td_status s = missing ? TD_E_NOT_FOUND : TD_E_IO;
     td_error_set(err, s, "cannot open %s: %s", path, strerror(error));
+    if (error == EMFILE || error == ENFILE) {
+        td_error_why(err, "too many files are open at once");
+        td_error_fix(err, "raise the limit (ulimit -n)");
+        return s;
+    }
+    if (error == EACCES) {
+        td_error_why(err, "this user may not read it, or not enter its folder");
+        td_error_fix(err, "change its permissions (chmod a+r), or start tandem as its "
+                          "owner");
+        return s;
+    }
     ssize_t n = readlink(path, target, sizeof(target) - 1);
     if (n > 0) {
         target[n] = 0;
@@ -53,13 +64,6 @@ enum td_status td_file_cannot_open(const char *path, int error, struct td_error 
                      target);
         td_error_fix(err, "copy the files that links point to as well (cp -rL), or "
                           "fetch the file again");
-    } else if (error == EACCES) {
-        td_error_why(err, "this user may not read it, or not enter its folder");
-        td_error_fix(err, "change its permissions (chmod a+r), or start tandem as its "
-                          "owner");
-    } else if (error == EMFILE || error == ENFILE) {
-        td_error_why(err, "too many files are open at once");
-        td_error_fix(err, "raise the limit (ulimit -n)");
     }
     return s;
 }

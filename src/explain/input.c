@@ -130,9 +130,11 @@ static enum td_status add_file(struct td_explain *x, const char *path, bool insi
     struct stat st;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
     if (fd < 0 || fstat(fd, &st) != 0) {
-        enum td_status s = errno == ENOENT ? TD_E_NOT_FOUND : TD_E_IO;
+        int e = errno;
+        if (fd >= 0)
+            (void)close(fd);
         if (!inside)
-            return td_error_set(err, s, "cannot open %s: %s", path, strerror(errno));
+            return td_file_cannot_open(path, e, err);
         struct td_source *src = td_scan_begin(x, path);
         if (src) {
             src->unreadable = true;

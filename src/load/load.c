@@ -109,8 +109,7 @@ static enum td_status open_shard(struct reader *r, int32_t shard)
     close_files(r);
     r->fd = open(path, O_RDONLY | O_CLOEXEC);
     if (r->fd < 0)
-        return td_error_set(&r->error, errno == ENOENT ? TD_E_NOT_FOUND : TD_E_IO,
-                            "cannot open %s: %s", path, strerror(errno));
+        return td_file_cannot_open(path, errno, &r->error);
     r->shard = shard;
     if (r->l->drop)
         r->direct = open(path, O_RDONLY | O_CLOEXEC | O_DIRECT);

@@ -226,6 +226,13 @@ static void test_files(void **state)
     td_error_init(&e);
     assert_int_equal(td_file_read(path, &b, &e), TD_E_NOT_FOUND);
     assert_non_null(strstr(e.why, "link to /no/such/blob"));
+    /* and what keeps files from being opened is not blamed on the link */
+    td_error_init(&e);
+    assert_int_equal(td_file_cannot_open(path, EMFILE, &e), TD_E_IO);
+    assert_non_null(strstr(e.fix, "ulimit -n"));
+    td_error_init(&e);
+    assert_int_equal(td_file_cannot_open(path, EACCES, &e), TD_E_IO);
+    assert_non_null(strstr(e.fix, "permissions"));
     (void)unlink(path);
     assert_int_equal(symlink(path, path), 0);
     assert_true(td_file_exists(path));
