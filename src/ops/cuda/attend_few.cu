@@ -7,9 +7,11 @@
  *     attend_join   puts the parts together in order
  *
  * A single row is nothing but waiting, so that attend_few() makes the way in itself: a
- * warp has a query, and where the newest token belongs to the part also its key and value,
- * which go straight to shared memory, rounded as the cache holds them, and to the cache.
- * All other tokens are from steps before and asked for before td_wait().
+ * warp has a query, and where the newest token belongs to the part one more has its key and
+ * value, which go straight to shared memory, rounded as the cache holds them, and to the
+ * cache. All other tokens are from steps before and asked for before td_wait(). The next
+ * kernels begin behind that even where rows are few: the one behind the join would ask for
+ * weights while the products before still do.
  *
  * Products are made transposed, tokens or dims being the 16 rows of a step and the query
  * heads its 8 columns: K q^T with 16 tokens and half of the dims a warp, then V^T p^T with
@@ -21,8 +23,10 @@
 enum {
     PLANES = 3,
     PARTS = TD_CUDA_MOST_SPLITS,
-    THREADS = 256,
-    WARPS = THREADS / WARP,
+    WARPS = 8,               /* for products */
+    COPIES = WARPS * WARP,   /* threads that ask for blocks of the cache */
+    THREADS = COPIES + WARP, /* the last warp has the newest key */
+    ANGLES = 2 * WARP,       /* of a row, at most */
     T = TD_KV_BLOCK,
     TILES = T / 16,         /* of tokens */
     HALVES = WARPS / TILES, /* of the dims: of warps with the same tokens in scores */
@@ -53,7 +57,7 @@ template <int D, int H> struct few_shared {
     uint16_t k[T * D], v[T * D], q[PLANES * H * D], p[PLANES * H * T];
     uint16_t fresh[2][D];
     float s[HALVES][H][T + 4];
-    float top[H], sum[H], rescale[H];
+    float top[H], sum[H], rescale[H], sine[ANGLES], cosine[ANGLES];
 };
 
 /* The tokens that a block works on. */
@@ -70,15 +74,20 @@ TD_DEVICE void load_block(const struct td_attend &a, const struct td_batch &b,
                           const struct span &w, int32_t block, const uint16_t *cache,
                           const uint16_t *fresh, uint16_t *to)
 {
-    const uint16_t *from = cache + td_block_at<D>(a, b, w.seq, w.kv_head, block);
+    const int rows = COPIES * 8 / D; /* at a time, a multiple of 8 */
+    int r = (int)threadIdx.x / (D / 8), at = (int)threadIdx.x % (D / 8) * 8;
+    int32_t token = block * T + r;
+    const uint16_t *from =
+        cache + td_block_at<D>(a, b, w.seq, w.kv_head, block) + r * D + at;
+    if (threadIdx.x >= COPIES)
+        return;
+    to += td_tile_at<D>(r, at);
 #pragma unroll
-    for (int j = 0; j < T * D / 8 / THREADS; j++) {
-        int i = (int)threadIdx.x + THREADS * j, r = i / (D / 8), at = i % (D / 8) * 8;
-        int32_t token = block * T + r;
-        if (token != w.newest)
-            td_copy16(to + td_tile_at<D>(r, at), from + r * D + at, token < w.len);
+    for (int i = 0; i < T; i += rows) {
+        if (token + i != w.newest)
+            td_copy16(to + i * D, from + i * D, token + i < w.len);
         else if (fresh)
-            *(uint4 *)(to + td_tile_at<D>(r, at)) = *(const uint4 *)(fresh + at);
+            *(uint4 *)(to + i * D) = *(const uint4 *)(fresh + at);
     }
 }
 
@@ -94,27 +103,32 @@ template <int D> TD_DEVICE void keep_head(const td_head &x, uint16_t *tile, int3
                            td_to_bf16x2(x.quad[i].z, x.quad[i].w));
 }
 
-/* What a warp takes in: queries `warp` and every WARPS on, and as the last of n + 1 heads
- * the newest key with its value. */
+/* What a warp takes in: queries `warp` and every WARPS on; the last warp, in the block
+ * that has the newest token, its key and value. */
 template <int D, int H> struct few_heads {
-    static constexpr int most = H / WARPS + 1;
-    td_head x[most], w[most], value; /* w: of the norm */
-    td_turn turn;
-    int32_t n, key; /* queries; which of the warp's heads is the key, -1: none */
+    static constexpr int most = H / WARPS;
+    td_head x[most], w, value; /* w: of the norm */
+    int32_t n;                 /* queries of the block */
+    bool key;
+
+    TD_DEVICE_MEMBER bool there(int i) const
+    {
+        int warp = (int)threadIdx.x / WARP;
+        return warp == WARPS ? key && i == 0 : warp + WARPS * i < n;
+    }
 
     /* What does not come from this step. */
     TD_DEVICE_MEMBER void before(const struct entry &in, int32_t pos, int32_t queries,
-                                 bool newest)
+                                 bool newest, struct few_shared<D, H> &s)
     {
-        int warp = (int)threadIdx.x / WARP;
+        int warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP;
         n = queries;
-        key = newest && n % WARPS == warp ? n / WARPS : -1;
+        key = newest && warp == WARPS;
         if (!in.q_norm)
             return;
-        turn = td_turn_of(in.inv_freq, in.rotary, pos);
-#pragma unroll
-        for (int i = 0; i < most; i++)
-            w[i] = td_head_load(i == key ? in.k_norm : in.q_norm, D);
+        w = td_head_load(warp == WARPS ? in.k_norm : in.q_norm, D);
+        for (int i = lane; i < in.rotary / 2 && warp == WARPS; i += WARP)
+            sincosf((float)pos * in.inv_freq[i], &s.sine[i], &s.cosine[i]);
     }
 
     TD_DEVICE_MEMBER void load(const struct entry &in, const float *queries,
@@ -123,51 +137,64 @@ template <int D, int H> struct few_heads {
         int warp = (int)threadIdx.x / WARP;
 #pragma unroll
         for (int i = 0; i < most; i++)
-            if (warp + WARPS * i < n)
-                x[i] = td_head_load(queries + (warp + WARPS * i) * 2 * D, D);
-            else if (i == key)
-                x[i] = td_head_load(in.k + kv_at, D);
-        if (key >= 0)
+            if (there(i))
+                x[i] = td_head_load(
+                    key ? in.k + kv_at : queries + (warp + WARPS * i) * 2 * D, D);
+        if (key)
             value = td_head_load(in.v + kv_at, D);
     }
-};
 
-/* The warp's heads go to shared memory, the newest key and value also to the cache if
- * `keeps`. */
-template <int D, int H>
-TD_DEVICE void enter(const struct td_attend &a, const struct td_batch &b,
-                     const struct entry &in, const struct span &w, bool keeps,
-                     few_heads<D, H> &heads, struct few_shared<D, H> &s)
-{
-    int warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP;
-#pragma unroll
-    for (int i = 0; i < heads.most; i++) {
-        int h = warp + WARPS * i;
-        if (h >= heads.n && i != heads.key)
-            continue;
-        if (in.q_norm)
-            td_head_enter(heads.x[i], heads.w[i], heads.turn, D, in.rotary, in.eps);
-#pragma unroll
-        for (int j = 0; j < HEAD_QUADS; j++) {
-            int at = 4 * (lane + WARP * j);
-            if (h < heads.n && at < D)
-                td_planes_store4(heads.x[i].quad[j], PLANES, s.q + td_tile_at<D>(h, at),
-                                 H * D);
+    /* Norms and turns them. */
+    TD_DEVICE_MEMBER void enter(const struct entry &in,
+                                const struct few_shared<D, H> &s)
+    {
+        int lane = (int)threadIdx.x % WARP;
+        td_turn turn = {};
+        if (!in.q_norm)
+            return;
+        if (lane < in.rotary / 4) {
+            int i = 4 * lane % (in.rotary / 2);
+            *(float4 *)turn.sine = *(const float4 *)&s.sine[i];
+            *(float4 *)turn.cosine = *(const float4 *)&s.cosine[i];
         }
-        if (i == heads.key) {
-            bool now = w.newest / T == w.first;
-            int32_t r = now ? w.newest % T : 0;
-            keep_head<D>(heads.x[i], now ? s.k : s.fresh[0], r);
-            keep_head<D>(heads.value, now ? s.v : s.fresh[1], r);
-            int64_t to =
-                td_block_at<D>(a, b, w.seq, w.kv_head, w.newest / T) + w.newest % T * D;
-            if (keeps)
-                keep_head<D>(heads.x[i], a.k + to, 0);
-            if (keeps)
-                keep_head<D>(heads.value, a.v + to, 0);
-        }
+#pragma unroll
+        for (int i = 0; i < most; i++)
+            if (there(i))
+                td_head_enter(x[i], w, turn, D, in.rotary, in.eps);
     }
-}
+
+    /* Queries go to shared memory. */
+    TD_DEVICE_MEMBER void store(struct few_shared<D, H> &s) const
+    {
+        int warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP;
+#pragma unroll
+        for (int i = 0; i < most; i++)
+#pragma unroll
+            for (int j = 0; j < HEAD_QUADS; j++) {
+                int at = 4 * (lane + WARP * j);
+                if (there(i) && at < D)
+                    td_planes_store4(x[i].quad[j], PLANES,
+                                     s.q + td_tile_at<D>(warp + WARPS * i, at), H * D);
+            }
+    }
+
+    /* The newest key and value go to shared memory, and to the cache if `keeps`. */
+    TD_DEVICE_MEMBER void store_key(const struct td_attend &a, const struct td_batch &b,
+                                    const struct span &w, bool keeps,
+                                    struct few_shared<D, H> &s) const
+    {
+        bool now = w.newest / T == w.first;
+        int32_t r = now ? w.newest % T : 0;
+        int64_t to =
+            td_block_at<D>(a, b, w.seq, w.kv_head, w.newest / T) + w.newest % T * D;
+        keep_head<D>(x[0], now ? s.k : s.fresh[0], r);
+        keep_head<D>(value, now ? s.v : s.fresh[1], r);
+        if (!keeps)
+            return;
+        keep_head<D>(x[0], a.k + to, 0);
+        keep_head<D>(value, a.v + to, 0);
+    }
+};
 
 /* Scores of 16 tokens by half of the dims. */
 template <int D, int H> TD_DEVICE void few_scores(struct few_shared<D, H> &s)
@@ -176,6 +203,8 @@ template <int D, int H> TD_DEVICE void few_scores(struct few_shared<D, H> &s)
     int warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP;
     int g = lane / 4, c = lane % 4, token = warp % TILES * 16, half = warp / TILES;
     float sum[PLANES][N][4] = {};
+    if (warp >= WARPS)
+        return;
 #pragma unroll
     for (int pair = 0; pair < dims / 32; pair++) {
         int k0 = half * dims + 32 * pair;
@@ -214,7 +243,7 @@ TD_DEVICE void few_softmax(struct few_shared<D, H> &s, int32_t n, int32_t t0,
 #pragma unroll
     for (int i = 0; i < H / WARPS; i++) {
         int h = warp + WARPS * i;
-        if (h >= n)
+        if (warp >= WARPS || h >= n)
             continue;
         float2 x = *(const float2 *)&s.s[0][h][2 * lane];
         float2 y = *(const float2 *)&s.s[1][h][2 * lane];
@@ -311,7 +340,7 @@ static __global__ void __launch_bounds__(THREADS)
     if (none && blockIdx.x)
         return; /* the first blocks wait, so that the kernel does */
     if (none || !ready)
-        td_wait_early(gridDim.z);
+        td_wait();
     if (none)
         return;
     few_heads<D, H> heads;
@@ -319,16 +348,21 @@ static __global__ void __launch_bounds__(THREADS)
     td_copy_commit();
     load_block<D>(a, b, w, w.first, a.v, NULL, s.v);
     td_copy_commit();
-    heads.before(in, pos, n, in.q_norm && w.end == all);
+    heads.before(in, pos, n, in.q_norm && w.end == all, s);
     if (thread < H) {
         s.top[thread] = -INFINITY;
         s.sum[thread] = 0.0f;
     }
+    __syncthreads(); /* angles are there */
     if (ready)
-        td_wait_early(gridDim.z);
+        td_wait();
     heads.load(in, a.qg + ((int64_t)row * a.n_heads + head0) * 2 * D,
                ((int64_t)row * a.n_kv + w.kv_head) * D);
-    enter<D, H>(a, b, in, w, tile == 0, heads, s);
+    heads.enter(in, s);
+    if (heads.key)
+        heads.store_key(a, b, w, tile == 0, s);
+    else
+        heads.store(s);
     float out[M][N][4] = {};
     for (int32_t block = w.first;; block++) {
         bool more = block + 1 < w.end;
