@@ -102,6 +102,8 @@ enum td_status td_buf_addf(struct td_buf *b, const char *fmt, ...)
 
 void td_buf_drop(struct td_buf *b, size_t n)
 {
+    if (n == 0)
+        return;
     memmove(b->p, b->p + n, b->len - n);
     td_buf_set_len(b, b->len - n);
 }

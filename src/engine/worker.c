@@ -311,12 +311,15 @@ static enum td_status receive(struct worker *w, struct td_error *err)
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
-            return parse(w, err);
+            return TD_OK;
         if (n <= 0) {
             w->hung_up = true;
             return TD_OK;
         }
         td_buf_set_len(&w->in, w->in.len + (size_t)n);
+        enum td_status s = parse(w, err); /* so that it holds one message at most */
+        if (s != TD_OK)
+            return s;
     }
 }
 
