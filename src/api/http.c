@@ -652,6 +652,7 @@ static enum MHD_Result on_request(void *self, struct MHD_Connection *c, const ch
                    "the request's body is too large");
         else
             h->params.fn(h->params.self, x);
+        td_buf_release(&x->body);
     }
     return answer_or_wait(x);
 }

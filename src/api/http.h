@@ -70,7 +70,7 @@ const char *td_exchange_path(const struct td_exchange *x);
 const char *td_exchange_header(const struct td_exchange *x, const char *name);
 const char *td_exchange_query(const struct td_exchange *x, const char *name);
 
-/* The body, followed by a zero byte; borrowed. */
+/* The body, followed by a zero byte; borrowed. Only within the handler. */
 const char *td_exchange_body(const struct td_exchange *x, size_t *n);
 
 /* Keep the exchange beyond the handler; each hold needs a release. */

@@ -383,7 +383,10 @@ void td_job_accept(struct td_front *f, struct td_exchange *x, struct td_ask *ask
     j->arrived = j->last_write = td_clock_now();
     (void)pthread_mutex_lock(&f->lock);
     j->serial = ++f->serials;
+    (void)pthread_mutex_unlock(&f->lock);
     name_reply(j, f);
+    td_ask_trim(&j->ask); /* it may wait for long, and a body may be large */
+    (void)pthread_mutex_lock(&f->lock);
     bool ok = check_room(f, &j->ask, &no) && check_lengths(f, &j->ask, &no) &&
               make_seqs(f, j, &no);
     if (ok)

@@ -324,6 +324,17 @@ bool td_ask_common(struct td_ask *a, const struct td_served *m, struct td_refusa
     return ok;
 }
 
+void td_ask_trim(struct td_ask *a)
+{
+    json_t *tools = json_incref((json_t *)(uintptr_t)a->tools);
+    json_decref(a->body);
+    a->body = tools;
+    for (int32_t i = 0; i < a->n_prompts; i++) {
+        a->prompts[i].text = NULL;
+        a->prompts[i].len = 0;
+    }
+}
+
 void td_ask_release(struct td_ask *a)
 {
     for (int32_t i = 0; i < a->n_prompts; i++)

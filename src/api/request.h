@@ -42,7 +42,7 @@ struct td_prompt {
 struct td_ask {
     bool chat;
     struct td_arena arena;
-    json_t *body; /* keeps tools and strings alive */
+    json_t *body; /* keeps tools and strings alive; trimmed: the tools, or NULL */
     struct td_prompt *prompts;
     int32_t n_prompts;
     int n; /* answers to each prompt */
@@ -65,6 +65,8 @@ bool td_ask_completion(struct td_ask *a, const struct td_served *m, const char *
 /* The prompt of /tokenize: a `prompt` text, or `messages` as in a chat. */
 bool td_ask_tokenize(struct td_ask *a, const struct td_served *m, const char *body,
                      size_t n, struct td_refusal *no);
+/* Gives back what only reading it needed: the body but for its tools, prompts' texts. */
+void td_ask_trim(struct td_ask *a);
 void td_ask_release(struct td_ask *a);
 
 /* ---- for the files that parse ------------------------------------------------------- */

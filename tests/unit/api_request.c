@@ -122,6 +122,11 @@ static void meaning(void **state)
     assert_int_equal(a.prompts->n_ends, 2); /* behind system and user */
     for (int i = 0; i < a.prompts->n_ends; i++)
         assert_int_equal(a.prompts->ids.p[a.prompts->ends[i] - 2], served.message_end);
+    td_ask_trim(&a); /* while it waits: tools and ids, not what it was read from */
+    assert_ptr_equal(a.body, a.tools);
+    assert_int_equal(json_array_size(a.tools), 1);
+    assert_true(a.prompts->ids.len > 0 && !a.prompts->text);
+    assert_string_equal(a.stops.text[1], "yz");
     td_ask_release(&a);
 }
 
@@ -134,6 +139,8 @@ static void thinking_off(void **state)
     (void)state;
     assert_true(parse("", body, &a, &no));
     assert_int_equal(a.prompts->first, TD_PART_CONTENT);
+    td_ask_trim(&a);
+    assert_null(a.body);
     td_ask_release(&a);
 }
 
