@@ -68,13 +68,15 @@ struct td_exchange {
     uint64_t watch_id;              /* no other exchange ever has it; 0: not watched */
     char *method, *path;
     struct td_buf body, out;
+    size_t counted; /* bytes of the body in the server's sum */
+    size_t wasted;  /* bytes of it that were thrown away */
     size_t out_at;
     enum state state;
     int status;
     const char *type;
     struct header headers[MAX_HEADERS];
     int n_headers;
-    bool stream, ended, gone, suspended, queued, too_large;
+    bool stream, ended, gone, suspended, queued, too_large, crowded;
     td_gone_fn on_gone;
     void *gone_self;
 };
@@ -90,6 +92,7 @@ struct td_http {
     uint64_t watch_ids;
     struct link *links;
     int n_links;
+    atomic_size_t arriving; /* bytes of bodies that are not handled yet */
     atomic_bool stopping;
     bool quiesced;
 };
@@ -458,6 +461,14 @@ static void *watcher(void *self)
     return NULL;
 }
 
+/* By the connection's thread: nobody else looks at a body. */
+static void drop_body(struct td_exchange *x)
+{
+    (void)atomic_fetch_sub(&x->http->arriving, x->counted);
+    x->counted = 0;
+    td_buf_release(&x->body);
+}
+
 /* ---- the library's calls ----------------------------------------------------------- */
 
 static void expect_request(struct td_http *h, struct link *l)
@@ -514,6 +525,7 @@ static void on_completed(void *self, struct MHD_Connection *c, void **context,
     if (!x)
         return;
     unwatch(x);
+    drop_body(x);
     expect_request(h, x->link);
     (void)pthread_mutex_lock(&x->lock);
     td_gone_fn fn =
@@ -617,20 +629,37 @@ static enum MHD_Result on_head(struct td_http *h, struct MHD_Connection *c,
     return MHD_YES;
 }
 
-/* A piece of the body. What is too long is thrown away, and the request refused at its
- * end; a client that goes on for much longer is cut off. */
+/* A piece of the body. What is too long, or finds no room beside the others', is thrown
+ * away, and the request refused at its end; a client that goes on for much longer is cut
+ * off. */
 static enum MHD_Result on_body(struct td_exchange *x, const char *data, size_t *n)
 {
-    enum MHD_Result ok = MHD_YES;
-    if (td_buf_add(&x->body, data, *n) != TD_OK) {
-        if (x->too_large)
-            ok = MHD_NO;
-        x->too_large = true;
-        x->body.max += x->body.max / 4; /* one more failure may come this much later */
-        td_buf_clear(&x->body);
-    }
+    struct td_http *h = x->http;
+    size_t bytes = *n;
     *n = 0;
-    return ok;
+    if (!x->too_large && !x->crowded) {
+        x->counted += bytes;
+        x->crowded =
+            atomic_fetch_add(&h->arriving, bytes) + bytes > h->params.max_arriving;
+        if (!x->crowded && td_buf_add(&x->body, data, bytes) == TD_OK)
+            return MHD_YES;
+        x->too_large = !x->crowded;
+        drop_body(x);
+    }
+    x->wasted += bytes;
+    return x->wasted <= h->params.max_body / 4 * 5 ? MHD_YES : MHD_NO;
+}
+
+static void refuse_body(struct td_exchange *x)
+{
+    if (x->too_large) {
+        refuse(x, MHD_HTTP_CONTENT_TOO_LARGE, "too_large",
+               "the request's body is too large");
+        return;
+    }
+    td_exchange_add_header(x, "Retry-After", "1");
+    refuse(x, MHD_HTTP_SERVICE_UNAVAILABLE, "too_many_bytes",
+           "too many large requests arrive at a time; try again later");
 }
 
 static enum MHD_Result on_request(void *self, struct MHD_Connection *c, const char *url,
@@ -647,12 +676,11 @@ static enum MHD_Result on_request(void *self, struct MHD_Connection *c, const ch
     if (x->state == READING) {
         x->state = HANDLED;
         watch_again(x);
-        if (x->too_large)
-            refuse(x, MHD_HTTP_CONTENT_TOO_LARGE, "too_large",
-                   "the request's body is too large");
+        if (x->too_large || x->crowded)
+            refuse_body(x);
         else
             h->params.fn(h->params.self, x);
-        td_buf_release(&x->body);
+        drop_body(x);
     }
     return answer_or_wait(x);
 }

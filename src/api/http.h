@@ -15,8 +15,9 @@
  * The same thread closes connections that do not deliver a request in time, or never will
  * because their client closed its side.
  *
- * Ceilings: TD_MAX_HTTP_HEADER, the body as given, the number of connections, the bytes
- * that a slow reader leaves unread (TD_MAX_HTTP_UNREAD).
+ * Ceilings: TD_MAX_HTTP_HEADER, the body and those of all requests that arrive as given,
+ * the number of connections, the bytes that a slow reader leaves unread
+ * (TD_MAX_HTTP_UNREAD).
  */
 #ifndef TD_API_HTTP_H
 #define TD_API_HTTP_H
@@ -33,12 +34,12 @@ typedef void (*td_http_fn)(void *self, struct td_exchange *x);
 typedef void (*td_gone_fn)(void *self, struct td_exchange *x);
 
 struct td_http_params {
-    const char *host;             /* address or name to listen on */
-    int port;                     /* 0: any free one */
-    int threads, max_connections; /* more are refused with 503 */
-    size_t max_body;
-    double idle; /* seconds a connection may do nothing */
-    double slow; /* seconds more that a request may take to arrive */
+    const char *host;              /* address or name to listen on */
+    int port;                      /* 0: any free one */
+    int threads, max_connections;  /* more are refused with 503 */
+    size_t max_body, max_arriving; /* of a request; of all until they are handled */
+    double idle;                   /* seconds a connection may do nothing */
+    double slow;                   /* seconds more that a request may take to arrive */
     /* Sees method, path and headers before the body is read; a reply from it means that
      * the body is not wanted. */
     td_http_fn head;

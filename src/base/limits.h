@@ -73,6 +73,7 @@
 /* The server: what clients may send, and what is kept for them. */
 #define TD_MAX_HTTP_HEADER     (32 * TD_KIB) /* request line and headers */
 #define TD_MAX_HTTP_BODY       (64 * TD_MIB)
+#define TD_MAX_HTTP_ARRIVING   (TD_GIB)      /* bodies of all requests that arrive */
 #define TD_MAX_HTTP_UNREAD     (16 * TD_MIB) /* of a stream, by a slow reader */
 #define TD_MAX_EVENT           (16 * TD_MIB) /* line of an event stream that we read */
 #define TD_MAX_ENGINE_FAILURES 5             /* in a row, then the server stops */

@@ -524,6 +524,7 @@ static enum td_status open_front(struct server *s, struct td_error *err)
                                   .threads = HTTP_THREADS,
                                   .max_connections = raise_descriptors(asked),
                                   .max_body = max_body,
+                                  .max_arriving = TD_MAX_HTTP_ARRIVING,
                                   .idle = td_conf_real(c, TD_O_IDLE_TIMEOUT),
                                   .slow = SLOW_REQUEST,
                                   .head = td_front_head,

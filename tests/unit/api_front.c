@@ -27,7 +27,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_SEQS = 16, MAX_LEN = 4096, MAX_CLIENTS = 100 };
+enum { MAX_SEQS = 16, MAX_LEN = 4096, MAX_CLIENTS = 100, MAX_ARRIVING = 3 << 19 };
 
 /* What the engine is playing. */
 struct seq {
@@ -248,6 +248,7 @@ static void open_world(bool hello)
                                .threads = 2,
                                .max_connections = MAX_CLIENTS,
                                .max_body = TD_MIB,
+                               .max_arriving = MAX_ARRIVING,
                                .idle = 30,
                                .slow = 30,
                                .head = td_front_head,
@@ -776,6 +777,49 @@ static void an_idle_server_stops_at_once(void **state)
     assert_true(best < 0.5);
 }
 
+/* Bodies that arrive slowly leave room for others' up to a sum: who finds none is told so,
+ * and is served when there is. */
+static void too_many_bytes(void **state)
+{
+    static const char head[] = "POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
+                               "Content-Length: 1000000\r\n\r\n";
+    static const char request[] = "{\"prompt\":\"a\",\"max_tokens\":1}";
+    static char body[600001]; /* two leave no room for a third */
+    struct td_buf reply;
+    int fds[2], status = 0;
+    (void)state;
+    open_world(true);
+    play("");
+    wait_ready();
+    memset(body, ' ', sizeof(body) - 1);
+    memcpy(body, request, strlen(request));
+    for (int i = 0; i < 2; i++) {
+        fds[i] = dial();
+        assert_true(send(fds[i], head, strlen(head), MSG_NOSIGNAL) > 0);
+        for (ssize_t at = 0, n; body[at]; at += n) {
+            n = send(fds[i], body + at, strlen(body + at), MSG_NOSIGNAL);
+            assert_true(n > 0);
+        }
+    }
+    for (int i = 0; i < 500 && status != 503; i++) { /* until both were read */
+        status = ask("/v1/completions", body, &reply);
+        if (status == 503)
+            assert_non_null(strstr(reply.p, "too_many_bytes"));
+        td_buf_release(&reply);
+        nap();
+    }
+    assert_int_equal(status, 503);
+    for (int i = 0; i < 2; i++)
+        (void)close(fds[i]);
+    for (int i = 0; i < 500 && status != 200; i++) {
+        status = ask("/v1/completions", body, &reply);
+        td_buf_release(&reply);
+        nap();
+    }
+    assert_int_equal(status, 200);
+    close_world();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -791,6 +835,7 @@ int main(void)
         cmocka_unit_test(many_clients),
         cmocka_unit_test(too_many_clients),
         cmocka_unit_test(stop_with_open_streams),
+        cmocka_unit_test(too_many_bytes),
         cmocka_unit_test(half_a_body),
         cmocka_unit_test(an_idle_server_stops_at_once),
     };
