@@ -195,7 +195,7 @@ TD_DEVICE void ask_slots(const struct exact &p, int32_t column0, uint32_t memory
         int slot = i % EXACT_SLOTS;
         td_barrier_wait(empty_at<BYTES>(memory, slot),
                         (uint32_t)(i / EXACT_SLOTS & 1) ^ 1);
-        td_bulk_expect(full_at<BYTES>(memory, slot), BYTES);
+        td_barrier_expect(full_at<BYTES>(memory, slot), BYTES);
         td_bulk_copy(memory + (uint32_t)slot * BYTES,
                      from + (int64_t)i * p.columns * ROW_BYTES, BYTES,
                      full_at<BYTES>(memory, slot));

@@ -233,7 +233,7 @@ TD_DEVICE void unit_sums(const struct few &f, const struct chosen &c, int32_t un
         float sum[4], *to = (float *)(xs + u * KB) + lane / 4;
         int32_t then = u + f.slots * JOIN_WARPS;
         td_copy_wait_but(f.slots - 1);
-        one_block<TYPE, 1>(slots + at * size, lane < 4 ? xs : NULL, 0, u * KB, sum);
+        slot_block<TYPE, 1>(slots + at * size, lane < 4 ? xs : NULL, 0, u * KB, sum);
         if (then < units)
             ask_unit<TYPE>(f, c, unit_at<TYPE>(f, then), slots + at * size,
                            scales + then);

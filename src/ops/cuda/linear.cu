@@ -9,6 +9,7 @@
 #include "ops/cuda/planes.cuh"
 #include "ops/cuda/small.cuh"
 #include "ops/cuda/warpgroup.cuh"
+#include "ops/cuda/whole.cuh"
 
 enum { AHEAD_BLOCKS = 128 }; /* that bring closer what comes next */
 
@@ -163,15 +164,10 @@ enum {
     NORM_BLOCKS = 2 /* of a multiprocessor */
 };
 
-/* Shared memory of a block of lin_norm(): rings of all its warps, x, scales and sums of
- * each tile. */
+/* Shared memory of a block of lin_norm(). */
 static size_t norm_bytes(int blocks, int type)
 {
-    size_t turns = ((size_t)blocks + NORM_WARPS - 1) / NORM_WARPS;
-    return NORM_TILES * (turns * NORM_WARPS * td_slot_bytes(type) +
-                         ((size_t)td_small_scales(blocks) + (size_t)blocks * SMALL_M) *
-                             sizeof(float)) +
-           td_one_x(blocks);
+    return NORM_TILES * (size_t)td_whole_bytes(type, blocks) + td_one_x(blocks);
 }
 
 /* The row's norm, rounded, goes to shared memory; the first block also stores it. */
@@ -203,32 +199,26 @@ static __global__ void __launch_bounds__(NORM_BLOCK, 2 * NORM_BLOCKS)
     const int W = NORM_WARPS;
     extern __shared__ uint4 shared[];
     int mine = (int)threadIdx.x / (W * WARP), thread = (int)threadIdx.x % (W * WARP);
-    int tile = (int)blockIdx.x * NORM_TILES + mine, turns = (p.blocks + W - 1) / W;
+    int tile = (int)blockIdx.x * NORM_TILES + mine;
+    int bytes = td_whole_bytes(TYPE, p.blocks);
     const lin_term &t = term_of(p, tile);
     int64_t n0 = (int64_t)(tile - t.tile0) * SMALL_M;
-    td_small_in in = rows_of<TYPE>(p, t, n0);
-    float *x =
-        (float *)(shared + NORM_TILES * W * turns * td_small_place<TYPE, W>::size);
-    float *scales = td_behind_x(x, p.blocks) + WARP;
-    float *parts =
-        scales + NORM_TILES * td_small_scales(p.blocks) + mine * p.blocks * SMALL_M;
-    td_small_place<TYPE, W> place;
-    place.slot = shared + ((int)threadIdx.x / WARP) * turns * place.size;
-    place.scales = scales + mine * td_small_scales(p.blocks);
-    place.parts = parts;
-    place.slots = turns;
+    int32_t rows = (int32_t)max(min(t.n - n0, (int64_t)SMALL_M), (int64_t)0);
+    const td_whole_in in = {(const uint8_t *)t.w +
+                                n0 * p.blocks * KB * td_bytes_of<TYPE>(),
+                            rows ? scale_of(t, n0, p.blocks) : NULL, rows, p.blocks};
+    const td_whole_place place =
+        whole_place<TYPE>((uint8_t *)shared + mine * bytes, p.blocks);
+    float *x = (float *)((uint8_t *)shared + NORM_TILES * bytes);
     td_quads<Q> q;
-    if (n0 >= t.n) /* behind the last tile */
-        in.scale[0] = in.scale[1] = NULL;
-    small_ask<TYPE, W>(in, place, thread);
+    whole_ask<TYPE>(in, place, thread, W * WARP);
     prefetch_ahead(p.ahead);
     td_load_norm(p.norm, &q);
     td_wait_early(1);
     stage_norm<Q>(p.norm, q, (uint16_t *)x, td_behind_x(x, p.blocks));
-    small_parts<TYPE, 1, W, false>(in, place,
-                                   thread % WARP < 4 ? (const uint16_t *)x : NULL, 0,
-                                   parts, SMALL_M, thread);
-    float total = small_total<TYPE, W>(place, p.blocks, parts, SMALL_M, thread);
+    whole_parts<TYPE, W>(place, p.blocks,
+                         thread % WARP < 4 ? (const uint16_t *)x : NULL, thread);
+    float total = whole_total<TYPE>(place, p.blocks, thread);
     if (thread < SMALL_M && n0 + thread < t.n)
         t.y[n0 + thread] = total;
 }

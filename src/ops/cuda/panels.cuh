@@ -20,24 +20,6 @@ TD_DEVICE int td_panel_at(int r, int at)
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-/* The thread's arrival at barrier `full`, which is over when so many bytes came, too. */
-TD_DEVICE void td_bulk_expect(uint32_t full, uint32_t bytes)
-{
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(full),
-                 "r"(bytes)
-                 : "memory");
-}
-
-/* Global to shared memory by the copy engine; all are multiples of 16. */
-TD_DEVICE void td_bulk_copy(uint32_t to, const void *from, uint32_t bytes,
-                            uint32_t full)
-{
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
-                 "[%0], [%1], %2, [%3];" ::"r"(to),
-                 "l"(from), "r"(bytes), "r"(full)
-                 : "memory");
-}
-
 #define TD_D4(d, i)  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define TD_D16(d, i) TD_D4(d, i), TD_D4(d, i + 4), TD_D4(d, i + 8), TD_D4(d, i + 12)
 #define TD_S16_0     "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"

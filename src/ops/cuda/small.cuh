@@ -324,22 +324,22 @@ TD_DEVICE void small_ask(const td_small_in &in, const td_small_place<TYPE, W> &p
     }
 }
 
-/* Sums of one k block of a slot for one row x, in shared memory, of lanes 0 .. 3, NULL in
- * the others. */
-template <int TYPE, int PLANES>
-TD_DEVICE void one_block(const uint4 *slot, const uint16_t *x, int64_t plane,
+/* Sums of one k block for one row x, in shared memory, of lanes 0 .. 3, NULL in the others.
+ * w: the lane's first weights in the block, of the tensor cores' row g; the next of a row
+ * are APART pieces of 16 bytes behind, those of row g + 8 `down` pieces. */
+template <int TYPE, int PLANES, int APART>
+TD_DEVICE void one_block(const uint4 *w, int down, const uint16_t *x, int64_t plane,
                          int64_t k0, float (&sum)[4])
 {
     const int halves = td_pieces<TYPE>() / 2, pairs = STEPS / 2 / halves;
-    int lane = (int)threadIdx.x % WARP;
 #pragma unroll
     for (int e = 0; e < 4; e++)
         sum[e] = 0.0f;
 #pragma unroll
     for (int i = 0; i < halves; i++) {
         td_frag<TYPE> f;
-        f.lo[i] = slot[2 * i * WARP + lane];
-        f.hi[i] = slot[(2 * i + 1) * WARP + lane];
+        f.lo[i] = w[APART * i];
+        f.hi[i] = w[down + APART * i];
 #pragma unroll
         for (int pair = i * pairs; pair < (i + 1) * pairs; pair++) {
             uint4 v[PLANES];
@@ -358,6 +358,15 @@ TD_DEVICE void one_block(const uint4 *slot, const uint16_t *x, int64_t plane,
     }
 }
 
+/* The same of a slot. */
+template <int TYPE, int PLANES>
+TD_DEVICE void slot_block(const uint4 *slot, const uint16_t *x, int64_t plane,
+                          int64_t k0, float (&sum)[4])
+{
+    one_block<TYPE, PLANES, 2 * WARP>(slot + threadIdx.x % WARP, WARP, x, plane, k0,
+                                      sum);
+}
+
 /* The sums of all k blocks for one row: x, in shared memory, of lanes 0 .. 3, NULL in the
  * others. Those of a block b go to part + step * b, which may be where its x was. Warps do
  * not meet. Without AGAIN the ring holds all of a warp's k blocks. */
@@ -373,7 +382,7 @@ TD_DEVICE void small_parts(const td_small_in &in, const td_small_place<TYPE, W> 
         int then = b + p.slots * W;
         td_copy_wait_but(p.slots - 1);
         __syncwarp();
-        one_block<TYPE, PLANES>(slot, x, plane, b * KB, sum);
+        slot_block<TYPE, PLANES>(slot, x, plane, b * KB, sum);
         if (AGAIN && then < in.blocks)
             td_ask<TYPE>(slot, in, then);
         td_copy_commit();

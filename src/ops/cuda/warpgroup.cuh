@@ -23,6 +23,7 @@
 #ifndef TD_OPS_CUDA_WARPGROUP_CUH
 #define TD_OPS_CUDA_WARPGROUP_CUH
 
+#include "ops/cuda/bulk.cuh"
 #include "ops/cuda/planes.cuh"
 #include "ops/cuda/tile.cuh"
 
@@ -101,17 +102,6 @@ TD_DEVICE unsigned char *td_wide_shared(void)
 
 /* ---- barriers in shared memory ---- */
 
-TD_DEVICE uint32_t td_shared_at(const void *p)
-{
-    return (uint32_t)__cvta_generic_to_shared(p);
-}
-
-TD_DEVICE void td_barrier_init(uint32_t at, int arrivals)
-{
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(at), "r"(arrivals)
-                 : "memory");
-}
-
 /* Arrives at the barrier in the same place of a block of the cluster. */
 TD_DEVICE void td_barrier_arrive(uint32_t at, int block)
 {
@@ -133,26 +123,6 @@ TD_DEVICE void td_barrier_arrive(uint32_t at)
 TD_DEVICE void td_barrier_arrive_behind_copies(uint32_t at)
 {
     asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(at)
-                 : "memory");
-}
-
-/* Arrives, and `bytes` will come. */
-TD_DEVICE void td_barrier_expect(uint32_t at, int bytes)
-{
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at),
-                 "r"(bytes)
-                 : "memory");
-}
-
-TD_DEVICE void td_barrier_wait(uint32_t at, uint32_t parity)
-{
-    asm volatile("{\n\t"
-                 ".reg .pred over;\n\t"
-                 "again:\n\t"
-                 "mbarrier.try_wait.parity.shared::cta.b64 over, [%0], %1;\n\t"
-                 "@!over bra again;\n\t"
-                 "}" ::"r"(at),
-                 "r"(parity)
                  : "memory");
 }
 
@@ -340,7 +310,7 @@ TD_DEVICE void td_ring_init(void)
         td_barrier_init(td_queue_full(i), GROUP + 1);
         td_barrier_init(td_queue_empty(i), 2 * GROUP / WARP);
     }
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    td_barrier_ready();
 }
 
 /* Of the unit's row r: which of those that `out` has it is. */
