@@ -84,8 +84,8 @@ enum td_status td_chat_load(struct td_chat *c, const struct td_engine_params *pa
 
 /* Asks. The question and what there is of the answer (cancelled ones too) become part of
  * the conversation, unless the question fails. *out may be NULL. Errors: TD_E_INPUT for
- * text that is not UTF-8 and for a conversation that fills the context, those of td_template_render(), td_tokenizer_encode() and
- * td_generate(). */
+ * text that is not UTF-8 and for a conversation that fills the context, those of
+ * td_template_render(), td_tokenizer_encode() and td_generate(). */
 enum td_status td_chat_ask(struct td_chat *c, const char *text, size_t n, td_chat_fn fn,
                            void *self, const atomic_bool *cancel,
                            struct td_generated *out, struct td_error *err);

@@ -15,7 +15,6 @@
 #include <string.h>
 
 enum {
-    LINES_MAX = TD_MOMENTS_MAX,
     HOST_COLUMNS = 24,
     HINT = 30 /* weight below which a cause is a mere hint */
 };
@@ -132,15 +131,15 @@ enum td_status td_explain_timeline(const struct td_explain *x,
     enum td_status st = td_moments(x, &list, &n, &zero);
     if (st != TD_OK)
         return st;
-    for (size_t i = 0; i < n && i < LINES_MAX; i++)
+    for (size_t i = 0; i < n && i < TD_MOMENTS_MAX; i++)
         put_entry(x, &list[i], zero, style, out);
-    if (n > LINES_MAX)
-        td_buf_addf(out, "... and %zu more\n", n - LINES_MAX);
+    if (n > TD_MOMENTS_MAX)
+        td_buf_addf(out, "... and %zu more\n", n - TD_MOMENTS_MAX);
     for (size_t i = 0; i < x->nsources; i++)
         if (fabs(x->sources[i].shift) > 0.5)
             td_buf_addf(out, "clock     %s is shifted by %+.1f s\n",
                         td_report_file(x, (uint32_t)i), x->sources[i].shift);
-    for (size_t i = 0; i < x->nstreams && i < LINES_MAX; i++) {
+    for (size_t i = 0; i < x->nstreams && i < TD_MOMENTS_MAX; i++) {
         const struct td_stream *s = &x->streams[i];
         if (!*s->role || s->pid < 0)
             continue;

@@ -33,7 +33,7 @@ int64_t td_plan_token_bytes(const struct td_config *config,
                             const struct td_slice *slice, int64_t kv_token,
                             int64_t state, int32_t context);
 
-/* Shares of the measured rate of reading memory; of a GPU, 0.41 (35B-A3B) and 0.51
+/* Shares of the measured rate of reading memory; of a GPU, 0.44 (35B-A3B) and 0.54
  * (122B-A10B) were measured. */
 #define TD_PLAN_SHARE_HOST 0.85
 #define TD_PLAN_SHARE_GPU  0.45
